@@ -1,0 +1,280 @@
+"""Block coordinate descent variational inference (BCD-VI), for any model.
+
+A model is a list of blocks and an evidence lower bound. The variational parameters live in one
+dictionary, the *state*; each block owns some of its entries and raises the bound in them with the
+others held fixed:
+
+- `ClosedFormBlock` where the maximiser is known (conjugate blocks): one call solves the block;
+- `GradientBlock` where it is not: a few Adam steps along stochastic gradients of the bound.
+
+One pass over the blocks is a *sweep*. `begin` starts a run, `advance` takes it some sweeps further,
+and both work on immutable values, so a run can be stopped, kept, and continued. A step whose value
+or gradient is not finite never reaches the state: it is dropped, counted, and the block goes on
+more carefully until steps succeed again.
+
+Nothing here knows the model it is used for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+State = dict[str, Any]
+Objective = Callable[[Array, State, Any], Array]
+Update = Callable[[Array, State, Any], State]
+
+_ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
+
+
+class Outcome(NamedTuple):
+    """What one sweep did to one block: the mean bound seen, and how many steps were dropped."""
+
+    bound: Array
+    rejected: Array
+
+
+class Block(Protocol):
+    """Anything that can raise the bound in its own entries of the state."""
+
+    @property
+    def name(self) -> str: ...
+
+    def init(self, state: State) -> Any:
+        """What the block remembers from sweep to sweep."""
+        ...
+
+    def sweep(
+        self, key: Array, state: State, memory: Any, data: Any, rate: Array
+    ) -> tuple[State, Any, Outcome]: ...
+
+
+@dataclass(frozen=True)
+class ClosedFormBlock:
+    """A block whose best value is known: `update` returns the entries it replaces."""
+
+    name: str
+    update: Update
+
+    def init(self, state: State) -> tuple[()]:
+        return ()
+
+    def sweep(
+        self, key: Array, state: State, memory: tuple[()], data: Any, rate: Array
+    ) -> tuple[State, tuple[()], Outcome]:
+        proposal = {**state, **self.update(key, state, data)}
+        accepted = all_finite(proposal)
+        outcome = Outcome(jnp.asarray(jnp.nan), jnp.where(accepted, 0, 1))
+        return select(accepted, proposal, state), memory, outcome
+
+
+class GradientMemory(NamedTuple):
+    """Adam's moments, and the trust in the step: halved when a step fails, regained slowly."""
+
+    adam: Any
+    trust: Array
+
+
+@dataclass(frozen=True)
+class GradientBlock:
+    """A block climbed by `n_steps` Adam steps on `objective` in the entries it `owns`."""
+
+    name: str
+    owns: tuple[str, ...]
+    objective: Objective
+    n_steps: int = 1
+
+    def init(self, state: State) -> GradientMemory:
+        return GradientMemory(_ADAM.init(self._own(state)), jnp.asarray(1.0))
+
+    def sweep(
+        self, key: Array, state: State, memory: GradientMemory, data: Any, rate: Array
+    ) -> tuple[State, GradientMemory, Outcome]:
+        def step(carry: tuple[State, GradientMemory], step_key: Array):
+            own, memory = carry
+            own, memory, bound = self._step(step_key, own, state, memory, data, rate)
+            return (own, memory), bound
+
+        keys = jax.random.split(key, self.n_steps)
+        (own, memory), bounds = jax.lax.scan(step, (self._own(state), memory), keys)
+        outcome = Outcome(jnp.nanmean(bounds), jnp.sum(jnp.isnan(bounds)))
+        return {**state, **own}, memory, outcome
+
+    def _step(self, key, own, state, memory, data, rate):
+        def bound_of(own: State) -> Array:
+            return self.objective(key, {**state, **own}, data)
+
+        bound, gradient = jax.value_and_grad(bound_of)(own)
+        direction, adam = _ADAM.update(gradient, memory.adam)
+        size = rate * memory.trust
+        proposal = jax.tree.map(lambda p, d: p + size.astype(p.dtype) * d, own, direction)
+        accepted = jnp.isfinite(bound) & all_finite(proposal)
+        trust = jnp.where(accepted, jnp.minimum(1.1 * memory.trust, 1.0), 0.5 * memory.trust)
+        memory = GradientMemory(select(accepted, adam, memory.adam), trust)
+        return select(accepted, proposal, own), memory, jnp.where(accepted, bound, jnp.nan)
+
+    def _own(self, state: State) -> State:
+        return {name: state[name] for name in self.owns}
+
+
+def all_finite(tree: Any) -> Array:
+    """Whether every floating-point leaf of `tree` is finite throughout."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+def select(condition: Array, if_true: Any, if_false: Any) -> Any:
+    """One of two trees of the same structure."""
+    return jax.tree.map(partial(jnp.where, condition), if_true, if_false)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Blocks in the order they are visited, and the bound they all raise.
+
+    `elbo` is evaluated once a sweep when no block is a gradient block; otherwise the bound is read
+    off the gradient steps, at no cost. Models compare by value, so equal ones share compiled code.
+    """
+
+    blocks: tuple[Block, ...]
+    elbo: Objective
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Step sizes: `learning_rate`, falling along a cosine to a fiftieth of it after `n_sweeps`."""
+
+    learning_rate: float
+    n_sweeps: int
+
+    def rate(self, sweep: int) -> float:
+        progress = min(sweep / max(self.n_sweeps, 1), 1.0)
+        return self.learning_rate * float(optax.cosine_decay_schedule(1.0, 1, 0.02)(progress))
+
+
+class Carry(NamedTuple):
+    """Everything a sweep needs from the one before."""
+
+    state: State
+    memories: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run under way (or ended). `state` is the one with the best smoothed bound so far."""
+
+    carry: Carry
+    state: State
+    smoothed: float = -float("inf")
+    best: float = -float("inf")
+    history: tuple[float, ...] = ()
+    n_rejected: int = 0
+    seconds: float = 0.0
+    converged: bool = False
+    interrupted: bool = False
+
+    @property
+    def n_sweeps(self) -> int:
+        return len(self.history)
+
+
+Callback = Callable[[Run], bool | None]
+
+
+def begin(model: Model, state: State) -> Run:
+    """A run that has not made a sweep yet."""
+    memories = tuple(block.init(state) for block in model.blocks)
+    return Run(carry=Carry(state, memories), state=state)
+
+
+def advance(
+    model: Model,
+    run: Run,
+    key: Array,
+    data: Any,
+    *,
+    n_sweeps: int,
+    schedule: Schedule,
+    tolerance: float = 0.0,
+    window: int = 10,
+    callbacks: Iterable[Callback] = (),
+) -> Run:
+    """Take `run` up to `n_sweeps` further.
+
+    Stops early when the smoothed bound has stopped rising (`has_converged`), when a callback returns
+    True, or on Ctrl-C, which is swallowed and noted in `Run.interrupted`. The random numbers of a
+    sweep depend on `key` and on the sweep's number only: stopping and going on changes nothing.
+    """
+    callbacks = tuple(callbacks)
+    for _ in range(n_sweeps):
+        try:
+            run = _one_sweep(model, run, key, data, schedule)
+            run = replace(run, converged=has_converged(run.history, tolerance, window))
+            wants_stop = [bool(callback(run)) for callback in callbacks]
+        except KeyboardInterrupt:
+            return replace(run, interrupted=True)
+        if run.converged or any(wants_stop):
+            break
+    return run
+
+
+def has_converged(history: Sequence[float], tolerance: float, window: int) -> bool:
+    """Whether the mean bound of the last `window` sweeps is less than `tolerance` above that of the
+    `window` sweeps before."""
+    if tolerance <= 0.0 or len(history) < 2 * window:
+        return False
+    recent = sum(history[-window:]) / window
+    before = sum(history[-2 * window : -window]) / window
+    return recent - before < tolerance
+
+
+def _one_sweep(model: Model, run: Run, key: Array, data: Any, schedule: Schedule) -> Run:
+    started = time.perf_counter()
+    sweep_key = jax.random.fold_in(key, run.n_sweeps)
+    rate = jnp.asarray(schedule.rate(run.n_sweeps))
+    carry, bound, rejected = _sweep(model, sweep_key, run.carry, data, rate)
+    value = float(bound)
+    smoothed = _smooth(run.smoothed, value)
+    improved = smoothed >= run.best
+    return replace(
+        run,
+        carry=carry,
+        state=carry.state if improved else run.state,
+        smoothed=smoothed,
+        best=max(smoothed, run.best),
+        history=(*run.history, value),
+        n_rejected=run.n_rejected + int(rejected),
+        seconds=run.seconds + time.perf_counter() - started,
+    )
+
+
+def _smooth(previous: float, value: float, weight: float = 0.5) -> float:
+    if value != value:
+        return previous
+    return value if previous == -float("inf") else (1.0 - weight) * previous + weight * value
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _sweep(model: Model, key: Array, carry: Carry, data: Any, rate: Array):
+    state, memories, outcomes = carry.state, [], []
+    for index, (block, memory) in enumerate(zip(model.blocks, carry.memories, strict=True)):
+        block_key = jax.random.fold_in(key, index)
+        state, memory, outcome = block.sweep(block_key, state, memory, data, rate)
+        memories.append(memory)
+        outcomes.append(outcome)
+    bounds = [o.bound for b, o in zip(model.blocks, outcomes, strict=True) if _climbs(b)]
+    bound = bounds[0] if bounds else model.elbo(key, state, data)
+    rejected = sum((o.rejected for o in outcomes), jnp.asarray(0))
+    return Carry(state, tuple(memories)), bound, rejected
+
+
+def _climbs(block: Block) -> bool:
+    return isinstance(block, GradientBlock)

@@ -1,0 +1,114 @@
+"""The collapsed Bayesian linear regression: log p(Y | features) with the weights integrated out.
+
+Every column of Y is a linear regression on the same features, h_m ~ N(0, amplitude I),
+y_m = Phi h_m + noise. With sigma^2 the noise variance, ratio = sigma^2 / amplitude and
+
+    G = Phi'Phi + ratio I,   B = Phi'Y,   H = G^-1 B   (L x M),
+
+    log p(Y | Phi) = -1/2 { M [N log sigma^2 - L log ratio + log|G|]
+                            + (|Y|^2 - <B, H>) / sigma^2 + M N log 2 pi },
+
+    d/dPhi = (Y H' - Phi H H') / sigma^2 - M Phi G^-1.
+
+So value and gradient cost the products Phi'Phi, Phi'Y, Y H' and Phi (...), and algebra of size L x L;
+nothing of size N x N, and no differentiation through a factorisation.
+
+Only Y Y' enters. Y may therefore be replaced by its N x R scores on R orthonormal directions of its
+columns, keeping |Y|^2 whole: exact when R is the rank, and otherwise still a lower bound, because
+each dropped direction could only have added to <B, H>.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Targets(NamedTuple):
+    """What the evidence needs of the data: scores (N, R), |Y|^2 and the number of columns M."""
+
+    scores: Array
+    total_square: Array
+    n_columns: Array
+
+
+class Solution(NamedTuple):
+    """The solved regression, in float64: G^-1 (L, L), H (L, R), <B, H> and the log evidence."""
+
+    inverse: Array
+    weights: Array
+    explained: Array
+    log_evidence: Array
+
+
+def smallest_ratio(n_rows: int, dtype: jnp.dtype) -> float:
+    """The floor of noise / amplitude that keeps G safely positive definite.
+
+    The rounding error of Phi'Phi (trace N) is far below N eps in every direction, so with
+    `ratio >= N eps` the Cholesky factor exists whatever the features are.
+    """
+    return float(n_rows) * float(jnp.finfo(dtype).eps)
+
+
+def solve(gram: Array, cross: Array, targets: Targets, noise: Array, ratio: Array) -> Solution:
+    """The regression from its sufficient statistics Phi'Phi and Phi'Y, in float64."""
+    size, n_rows = gram.shape[0], targets.scores.shape[0]
+    system = gram.astype(jnp.float64) + ratio * jnp.eye(size, dtype=jnp.float64)
+    cross = cross.astype(jnp.float64)
+    cholesky = jnp.linalg.cholesky(system)
+    identity = jnp.eye(size, dtype=jnp.float64)
+    root = jax.scipy.linalg.solve_triangular(cholesky, identity, lower=True)
+    half = root @ cross
+    explained = jnp.sum(half**2)
+    log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(cholesky)))
+    n_columns = targets.n_columns
+    value = -0.5 * (
+        n_columns * (n_rows * jnp.log(2.0 * jnp.pi * noise) - size * jnp.log(ratio) + log_det)
+        + (targets.total_square - explained) / noise
+    )
+    return Solution(root.T @ root, root.T @ half, explained, value)
+
+
+@jax.custom_vjp
+def log_evidence(features: Array, noise: Array, ratio: Array, targets: Targets) -> Array:
+    """log p(Y | features), differentiable in features, noise and ratio (not in the data).
+
+    `features` and `targets.scores` share a dtype (float32 or float64); `noise`, `ratio` and the result
+    are float64. If this is not finite the features or the noise are not.
+    """
+    return _forward(features, noise, ratio, targets)[0]
+
+
+def _forward(features, noise, ratio, targets):
+    gram, cross = features.T @ features, features.T @ targets.scores
+    solution = solve(gram, cross, targets, noise, ratio)
+    return solution.log_evidence, (features, noise, ratio, targets, solution)
+
+
+def _backward(residuals, cotangent):
+    features, noise, ratio, targets, solution = residuals
+    dtype = features.dtype
+    weights = solution.weights.astype(dtype)
+    inverse = solution.inverse.astype(dtype)
+    scale = (cotangent / noise).astype(dtype)
+    columns = (cotangent * targets.n_columns).astype(dtype)
+    pull = scale * (weights @ weights.T) + columns * inverse
+    d_features = targets.scores @ (scale * weights).T - features @ pull
+    d_noise, d_ratio = _scalar_gradients(noise, ratio, targets, solution)
+    return d_features, cotangent * d_noise, cotangent * d_ratio, None
+
+
+def _scalar_gradients(noise, ratio, targets, solution):
+    # d<B,H>/dratio = -|H|^2 and d log|G| / dratio = tr G^-1
+    n_rows, size = targets.scores.shape[0], solution.inverse.shape[0]
+    residual = targets.total_square - solution.explained
+    d_noise = -0.5 * (targets.n_columns * n_rows / noise - residual / noise**2)
+    trace, square = jnp.trace(solution.inverse), jnp.sum(solution.weights**2)
+    d_ratio = -0.5 * (targets.n_columns * (trace - size / ratio) + square / noise)
+    return d_noise, d_ratio
+
+
+log_evidence.defvjp(_forward, _backward)
