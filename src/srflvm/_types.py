@@ -1,0 +1,10 @@
+"""Names for the arrays that pass between rooms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.floating[Any]]

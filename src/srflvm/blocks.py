@@ -1,0 +1,196 @@
+"""This model's state, its evidence lower bound, and the blocks that raise it.
+
+Blocks in order: {X, W's mixture, noise, amplitude} by gradients, {z} by gradients, {v} and {alpha} in
+closed form. The bound, estimated with I draws of X and W, is
+
+    (1/I) sum_i log p(Y | Phi(X_i, W_i)) - KL(q(X) || p(X)) - KL(q(z, v, alpha) || p(z, v, alpha)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from srflvm import spectral
+from srflvm._types import FloatArray
+from srflvm.bcd import ClosedFormBlock, GradientBlock, Model, State
+from srflvm.evidence import Targets, log_evidence
+from srflvm.features import fourier_features
+
+STEPS_PER_SWEEP = 5
+
+_LATENT_LOG_STD = -3.5
+
+
+class FitData(NamedTuple):
+    """What the bound needs besides the state: the targets and the floor of noise / amplitude."""
+
+    targets: Targets
+    smallest_ratio: Array
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices that change the compiled program."""
+
+    frequency_sampling: str = "mixture"
+    n_samples: int = 1
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """Where a run begins: latents (N, Q), and the scales found for them."""
+
+    name: str
+    latents: FloatArray
+    frequency_scale: float
+    noise: float
+    ratio: float
+
+
+def initial_state(
+    start: StartingPoint,
+    rng: np.random.RandomState,
+    *,
+    n_frequencies: int,
+    n_mixture: int,
+    covariance_type: str,
+    latent_covariance_type: str,
+    dtype: np.dtype,
+) -> State:
+    """The state at the start; components are spread over a factor of four around the found scale."""
+    n_rows, n_latent = start.latents.shape
+    spread = np.log(start.frequency_scale) + np.linspace(-0.7, 0.7, n_mixture) * (n_mixture > 1)
+    log_stds = np.repeat(spread[:, None], n_latent, axis=1)
+    latent_log_stds = np.full((n_rows, n_latent), _LATENT_LOG_STD)
+    logits = 0.1 * rng.standard_normal((n_frequencies, n_mixture))
+    assignments = jax.nn.softmax(jnp.asarray(logits), axis=-1)
+    prior = spectral.Concentration(
+        jnp.full((), spectral.CONCENTRATION_SHAPE), jnp.full((), spectral.CONCENTRATION_RATE)
+    )
+    return {
+        "latent_mean": jnp.asarray(start.latents, dtype),
+        "latent_factor": jnp.asarray(_factor(latent_log_stds, latent_covariance_type), dtype),
+        "mixture_mean": jnp.asarray(0.1 * rng.standard_normal((n_mixture, n_latent))),
+        "mixture_factor": jnp.asarray(_factor(log_stds, covariance_type)),
+        "log_noise": jnp.asarray(np.log(start.noise)),
+        "log_ratio": jnp.asarray(np.log(start.ratio)),
+        "logits": jnp.asarray(logits),
+        "sticks": spectral.update_sticks(assignments, prior),
+        "concentration": prior,
+    }
+
+
+def _factor(log_stds: FloatArray, covariance_type: str) -> FloatArray:
+    """Free parameters of Cholesky factors: log standard deviations, on a diagonal if "full"."""
+    if covariance_type == "diag":
+        return log_stds
+    return log_stds[..., None] * np.eye(log_stds.shape[-1])
+
+
+def cholesky_factor(factor: Array) -> Array:
+    """Lower Cholesky factors C = D (I + T) from free parameters of shape (n, Q) or (n, Q, Q).
+
+    D is the exponential of the diagonal and T the strict lower triangle: every real array is a valid
+    factor, and a step of a given size means the same relative change at every scale.
+    """
+    if factor.ndim == 2:
+        return jnp.exp(factor)[..., None] * jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    scale = jnp.exp(jnp.diagonal(factor, axis1=-2, axis2=-1))
+    identity = jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    return scale[..., None] * (identity + jnp.tril(factor, -1))
+
+
+def mixture_of(state: State) -> spectral.Mixture:
+    """The mixture over frequencies; means are stored in units of their component's spread."""
+    factor = state["mixture_factor"]
+    log_stds = factor if factor.ndim == 2 else jnp.diagonal(factor, axis1=-2, axis2=-1)
+    return spectral.Mixture(jnp.exp(log_stds) * state["mixture_mean"], cholesky_factor(factor))
+
+
+def noise_of(state: State, smallest_ratio: Array | float) -> tuple[Array, Array]:
+    """Noise variance and noise / amplitude, the latter above its floor."""
+    return jnp.exp(state["log_noise"]), smallest_ratio + jnp.exp(state["log_ratio"])
+
+
+def sample_latents(key: Array, state: State) -> Array:
+    """One reparameterised draw of X from q(X)."""
+    mean, factor = state["latent_mean"], state["latent_factor"]
+    noise = jax.random.normal(key, mean.shape, mean.dtype)
+    if factor.ndim == 2:
+        return mean + jnp.exp(factor) * noise
+    return mean + jnp.einsum("nqr,nr->nq", cholesky_factor(factor), noise)
+
+
+def latent_divergence(state: State) -> Array:
+    """KL(q(X) || N(0, I)) = 1/2 sum_n [tr S_n + |mean_n|^2 - log|S_n| - Q]."""
+    mean, factor = state["latent_mean"], state["latent_factor"]
+    log_stds = factor if factor.ndim == 2 else jnp.diagonal(factor, axis1=-2, axis2=-1)
+    trace = jnp.sum(cholesky_factor(factor) ** 2, axis=(-2, -1))
+    per_row = 0.5 * (trace + jnp.sum(mean**2 - 2.0 * log_stds - 1.0, axis=-1))
+    return jnp.sum(per_row, dtype=jnp.float64)
+
+
+def sample_frequencies(key: Array, state: State, settings: Settings) -> Array:
+    """One draw of W from q(W)."""
+    sampler = spectral.SAMPLERS[settings.frequency_sampling]
+    return sampler(key, mixture_of(state), state["logits"])
+
+
+def expected_evidence(key: Array, state: State, data: FitData, settings: Settings) -> Array:
+    """An unbiased estimate of E[log p(Y | X, W)] under q(X) q(W)."""
+    noise, ratio = noise_of(state, data.smallest_ratio)
+    total = jnp.zeros(())
+    for draw_key in jax.random.split(key, settings.n_samples):
+        latent_key, frequency_key = jax.random.split(draw_key)
+        latents = sample_latents(latent_key, state)
+        frequencies = sample_frequencies(frequency_key, state, settings).astype(latents.dtype)
+        total += log_evidence(fourier_features(latents, frequencies), noise, ratio, data.targets)
+    return total / settings.n_samples
+
+
+def local_bound(key: Array, state: State, data: FitData, settings: Settings) -> Array:
+    """The terms of the bound in X, W, z, noise and amplitude, estimated without bias."""
+    divergence = spectral.assignment_divergence(state["logits"], state["sticks"])
+    return expected_evidence(key, state, data, settings) - latent_divergence(state) - divergence
+
+
+def stick_bound(key: Array, state: State, data: FitData) -> Array:
+    """The other terms of the bound, in v and alpha alone."""
+    return spectral.stick_bound(state["sticks"], state["concentration"])
+
+
+def elbo(key: Array, state: State, data: FitData, settings: Settings) -> Array:
+    """An unbiased estimate of the whole evidence lower bound."""
+    return local_bound(key, state, data, settings) + stick_bound(key, state, data)
+
+
+def _solve_sticks(key: Array, state: State, data: FitData) -> State:
+    assignments = jax.nn.softmax(state["logits"], axis=-1)
+    return {"sticks": spectral.update_sticks(assignments, state["concentration"])}
+
+
+def _solve_concentration(key: Array, state: State, data: FitData) -> State:
+    return {"concentration": spectral.update_concentration(state["sticks"])}
+
+
+@lru_cache(maxsize=32)
+def build_model(settings: Settings) -> Model:
+    """The model as `bcd` sees it. Cached, so that a second fit finds the compiled sweep."""
+    objective = partial(local_bound, settings=settings)
+    likelihood = GradientBlock(
+        "likelihood",
+        ("latent_mean", "latent_factor", "mixture_mean", "mixture_factor", "log_noise", "log_ratio"),
+        objective,
+        n_steps=STEPS_PER_SWEEP,
+    )
+    assignments = GradientBlock("assignments", ("logits",), objective)
+    sticks = ClosedFormBlock("sticks", _solve_sticks)
+    concentration = ClosedFormBlock("concentration", _solve_concentration)
+    return Model((likelihood, assignments, sticks, concentration), stick_bound)

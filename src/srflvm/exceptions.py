@@ -1,0 +1,15 @@
+"""What can go wrong, by name."""
+
+from __future__ import annotations
+
+
+class DataError(ValueError):
+    """The data cannot be used as they are; the message says where and what to do."""
+
+
+class NumericalError(ArithmeticError):
+    """The computation could not be kept finite, even with safer settings."""
+
+
+class ModelFileError(ValueError):
+    """A model file is damaged, truncated, foreign, or written by a newer version."""

@@ -1,0 +1,302 @@
+"""The course of a fit: starts, a race between them, the sweeps, and the frozen result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from srflvm import bcd, blocks, starts
+from srflvm._types import FloatArray
+from srflvm.compression import Compressed, compress
+from srflvm.embedding import Embedding, embed
+from srflvm.evidence import Targets, smallest_ratio
+from srflvm.exceptions import NumericalError
+from srflvm.freezing import freeze
+from srflvm.posterior import Posterior
+
+# More rows than this: a neighbour start is made on a random subset whose model places the other rows.
+MOST_LANDMARKS = 5000
+
+SWEEPS_PER_HEAT = 5
+MOST_HEATS = 4
+
+# A run with more dropped steps than this share is repeated with safer settings.
+_TOLERATED_REJECTIONS = 0.2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after each sweep: `stage` names the start being tried, or says "fit"."""
+
+    stage: str
+    iteration: int
+    n_iterations: int
+    elbo: float
+    seconds: float
+
+
+Callback = Callable[[Progress], bool | None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything a fit depends on besides the data, resolved to definite values."""
+
+    n_components: int
+    n_frequencies: int
+    n_mixture: int
+    frequency_sampling: str
+    covariance_type: str
+    latent_covariance_type: str
+    n_samples: int
+    n_directions: int | str
+    max_iter: int
+    tol: float
+    n_init: int
+    init: str | FloatArray
+    learning_rate: float
+    dtype: np.dtype
+    callbacks: tuple[Callback, ...] = ()
+
+    @property
+    def init_name(self) -> str:
+        return self.init if isinstance(self.init, str) else "array"
+
+    @property
+    def settings(self) -> blocks.Settings:
+        return blocks.Settings(self.frequency_sampling, self.n_samples)
+
+    @property
+    def schedule(self) -> bcd.Schedule:
+        return bcd.Schedule(self.learning_rate, self.max_iter)
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A start in the race."""
+
+    name: str
+    key: jax.Array
+    run: bcd.Run
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished fit. Bounds are totals over all entries, in the units of the data."""
+
+    posterior: Posterior
+    embedding: Embedding
+    state: bcd.State
+    elbo: float
+    history: FloatArray
+    n_rejected: int
+    converged: bool
+    interrupted: bool
+    start: str
+    start_elbos: dict[str, float] = field(default_factory=dict)
+
+
+def fit(
+    Y: FloatArray, options: Options, rng: np.random.RandomState, state: bcd.State | None = None
+) -> Fitted:
+    """Fit to complete data, from `state` if one is given. Safer settings are tried before giving up."""
+    data = compress(Y, options.n_directions)
+    with jax.enable_x64(True):
+        for attempt in (options, _safer(options)):
+            course = _Course(data, Y, attempt, rng)
+            entrant, bounds = course.find_start() if state is None else (course.enter_again(state), {})
+            entrant = course.finish(entrant)
+            if course.is_sound(entrant.run):
+                return course.freeze(entrant, bounds)
+    raise NumericalError(
+        f"{entrant.run.n_rejected} steps were not finite, also in float64 with a tenth of the learning "
+        "rate. Look for extreme outliers in Y, or give another `init`."
+    )
+
+
+def _safer(options: Options) -> Options:
+    return replace(options, dtype=np.dtype(np.float64), learning_rate=0.1 * options.learning_rate)
+
+
+class _Course:
+    """One attempt at fitting one (compressed) data set."""
+
+    def __init__(self, data: Compressed, Y: FloatArray, options: Options, rng: np.random.RandomState):
+        self.data, self.Y, self.options, self.rng = data, Y, options, rng
+        self.model = blocks.build_model(options.settings)
+        self.floor = smallest_ratio(len(Y), options.dtype)
+        targets = Targets(
+            jnp.asarray(data.scores, options.dtype),
+            jnp.asarray(data.total_square),
+            jnp.asarray(float(data.n_columns)),
+        )
+        self.fit_data = blocks.FitData(targets, jnp.asarray(self.floor))
+
+    def find_start(self) -> tuple[Entrant, dict[str, float]]:
+        """The winner of the race between the starts asked for, and the bounds all of them reached."""
+        if len(self.Y) > MOST_LANDMARKS and self.options.init_name in ("auto", "neighbors"):
+            return self._enter_from_landmarks()
+        return self._race(self._start_names())
+
+    def _start_names(self) -> list[str]:
+        names = [self.options.init_name]
+        if names == ["auto"]:
+            enough = len(self.Y) >= starts.FEWEST_ROWS_FOR_NEIGHBOURS
+            names = ["pca", "neighbors"] if enough else ["pca", "random"]
+        return names * self.options.n_init
+
+    def _starting_latents(self, name: str, rng: np.random.RandomState) -> FloatArray:
+        if name == "array":
+            return np.asarray(self.options.init, dtype=np.float64)
+        return starts.LATENTS[name](self.data, self.options.n_components, rng)
+
+    def _enter_at(self, name: str, latents: FloatArray) -> Entrant:
+        options = self.options
+        point = starts.starting_point(
+            name,
+            latents,
+            self.data,
+            self.rng,
+            n_frequencies=options.n_frequencies,
+            smallest_ratio=self.floor,
+        )
+        state = blocks.initial_state(
+            point,
+            self.rng,
+            n_frequencies=options.n_frequencies,
+            n_mixture=options.n_mixture,
+            covariance_type=options.covariance_type,
+            latent_covariance_type=options.latent_covariance_type,
+            dtype=options.dtype,
+        )
+        return self.enter(name, state)
+
+    def enter(self, name: str, state: bcd.State) -> Entrant:
+        key = jax.random.key(self.rng.randint(2**31 - 1), impl="rbg")
+        return Entrant(name, key, bcd.begin(self.model, state))
+
+    def enter_again(self, state: bcd.State) -> Entrant:
+        """Go on from the state of an earlier fit, in this fit's precision."""
+        latents = {n: jnp.asarray(state[n], self.options.dtype) for n in ("latent_mean", "latent_factor")}
+        return self.enter("warm", {**state, **latents})
+
+    def _race(self, names: list[str]) -> tuple[Entrant, dict[str, float]]:
+        """Run all starts heat by heat; drop one when it is further behind the leader than it gained in
+        its last heat, for then it will hardly catch up. After the last heat the leader goes on."""
+        entrants = self._first_heat(names)
+        bounds = self._bounds(entrants) if len(entrants) > 1 else {}
+        before = [entrant.run.history[:1] for entrant in entrants]
+        for _ in range(MOST_HEATS - 1):
+            entrants = self._still_in_the_race(entrants, before)
+            if len(entrants) == 1 or any(entrant.run.interrupted for entrant in entrants):
+                break
+            before = [(entrant.run.best,) for entrant in entrants]
+            entrants = [self._heat(entrant) for entrant in entrants]
+            bounds |= self._bounds(entrants)
+        return max(entrants, key=lambda entrant: entrant.run.best), bounds
+
+    @staticmethod
+    def _still_in_the_race(entrants: list[Entrant], before: list[tuple[float, ...]]) -> list[Entrant]:
+        lead = max(entrants, key=lambda entrant: entrant.run.best)
+        return [
+            entrant
+            for entrant, earlier in zip(entrants, before, strict=True)
+            if entrant is lead or lead.run.best - entrant.run.best <= entrant.run.best - max(earlier)
+        ]
+
+    def _first_heat(self, names: list[str]) -> list[Entrant]:
+        """Starts are computed in a second thread, so that a slow one overlaps the heats of others."""
+        streams = [np.random.RandomState(self.rng.randint(2**31 - 1)) for _ in names]
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            pending = [
+                (name, pool.submit(self._starting_latents, name, stream))
+                for name, stream in zip(names, streams, strict=True)
+            ]
+            entrants = (self._enter_at(name, latents.result()) for name, latents in pending)
+            return [self._heat(entrant) if len(names) > 1 else entrant for entrant in entrants]
+
+    def _heat(self, entrant: Entrant) -> Entrant:
+        n_sweeps = min(SWEEPS_PER_HEAT, self.options.max_iter - entrant.run.n_sweeps)
+        return self._advance(entrant, n_sweeps, f"start {entrant.name}")
+
+    def _bounds(self, entrants: list[Entrant]) -> dict[str, float]:
+        return {entrant.name: self._in_data_units(entrant.run.best) for entrant in entrants}
+
+    def _enter_from_landmarks(self) -> tuple[Entrant, dict[str, float]]:
+        """Fit a random subset of the rows, place all rows with its model, and go on from there."""
+        index = np.sort(self.rng.permutation(len(self.Y))[:MOST_LANDMARKS])
+        course = _Course(self.data.rows(index), self.Y[index], self.options, self.rng)
+        entrant, bounds = course.find_start()
+        fitted = course.freeze(course.finish(entrant), bounds)
+        placed = embed(fitted.posterior, self.data.scores)
+        state = dict(fitted.state)
+        state["latent_mean"] = jnp.asarray(placed.mean, self.options.dtype)
+        diagonal = self.options.latent_covariance_type == "diag"
+        state["latent_factor"] = jnp.asarray(free_factor(placed.cholesky, diagonal), self.options.dtype)
+        return self.enter(f"landmarks, {fitted.start}", state), bounds
+
+    def finish(self, entrant: Entrant) -> Entrant:
+        """Go on to the end."""
+        if entrant.run.interrupted:
+            return entrant
+        return self._advance(entrant, self.options.max_iter - entrant.run.n_sweeps, "fit", self.options.tol)
+
+    def _advance(self, entrant: Entrant, n_sweeps: int, stage: str, tol: float = 0.0) -> Entrant:
+        run = bcd.advance(
+            self.model,
+            entrant.run,
+            entrant.key,
+            self.fit_data,
+            n_sweeps=n_sweeps,
+            schedule=self.options.schedule,
+            tolerance=tol * self.data.scores.shape[0] * self.data.n_columns,
+            callbacks=[self._reporter(callback, stage) for callback in self.options.callbacks],
+        )
+        return replace(entrant, run=run)
+
+    def _reporter(self, callback: Callback, stage: str) -> bcd.Callback:
+        def report(run: bcd.Run) -> bool | None:
+            elbo = self._in_data_units(run.history[-1])
+            return callback(Progress(stage, run.n_sweeps, self.options.max_iter, elbo, run.seconds))
+
+        return report
+
+    def is_sound(self, run: bcd.Run) -> bool:
+        n_steps = run.n_sweeps * (blocks.STEPS_PER_SWEEP + 1)
+        return run.n_rejected <= _TOLERATED_REJECTIONS * n_steps and np.isfinite(run.best)
+
+    def freeze(self, entrant: Entrant, bounds: dict[str, float]) -> Fitted:
+        run = entrant.run
+        cholesky = blocks.cholesky_factor(run.state["latent_factor"])
+        latents = Embedding(*(np.asarray(a, dtype=np.float64) for a in (run.state["latent_mean"], cholesky)))
+        posterior, embedding = freeze(run.state, latents, self.data, self.Y, self.options.settings, self.rng)
+        return Fitted(
+            posterior=posterior,
+            embedding=embedding,
+            state=run.state,
+            elbo=self._in_data_units(run.best),
+            history=np.array([self._in_data_units(bound) for bound in run.history]),
+            n_rejected=run.n_rejected,
+            converged=run.converged,
+            interrupted=run.interrupted,
+            start=entrant.name,
+            start_elbos=bounds,
+        )
+
+    def _in_data_units(self, bound: float) -> float:
+        """log p of raw data: the density of y = mean + scale * u is that of u divided by scale."""
+        return bound - self.data.scores.shape[0] * self.data.n_columns * np.log(self.data.columns.scale)
+
+
+def free_factor(cholesky: FloatArray, diagonal: bool) -> FloatArray:
+    """The free parameters whose `blocks.cholesky_factor` is given (its diagonal only, if asked)."""
+    stds = np.diagonal(cholesky, axis1=1, axis2=2)
+    if diagonal:
+        return np.log(stds)
+    relative = np.tril(cholesky / stds[:, :, None], -1)
+    return relative + np.log(stds)[:, :, None] * np.eye(stds.shape[1])

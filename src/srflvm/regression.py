@@ -1,0 +1,81 @@
+"""The regression solved outside the compiled loop: its best noise and amplitude, and q(H), in float64.
+
+With the eigendecomposition Phi'Phi = U diag(d) U' and b_j^2 = |(U'Phi'Y)_j|^2, the evidence at a given
+ratio = noise / amplitude is highest at noise = (|Y|^2 - sum_j b_j^2 / (d_j + ratio)) / (M N), which leaves
+a search in one dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize_scalar
+
+from srflvm._types import FloatArray
+
+# Noise below this share of the data's variance is not resolved by rounding in what comes before.
+SMALLEST_NOISE = 1e-9
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sufficient statistics of the regression: Phi'Phi, Phi'Y, |Y|^2, and the shape N, M of Y."""
+
+    gram: FloatArray
+    cross: FloatArray
+    total_square: float
+    n_rows: int
+    n_columns: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best noise variance and noise / amplitude, with the log evidence they reach."""
+
+    noise: float
+    ratio: float
+    log_evidence: float
+
+
+def gather(features: Iterable[FloatArray], targets: Iterable[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Phi'Phi and Phi'Y summed over chunks of rows."""
+    gram = cross = np.zeros(())
+    for phi, y in zip(features, targets, strict=True):
+        gram, cross = gram + phi.T @ phi, cross + phi.T @ y
+    return gram, cross
+
+
+def best_noise(statistics: Statistics, smallest_ratio: float) -> Fit:
+    """Maximise the evidence over noise and amplitude."""
+    values, vectors = np.linalg.eigh(statistics.gram)
+    values = np.maximum(values, 0.0)
+    projected = np.sum((vectors.T @ statistics.cross) ** 2, axis=1)
+
+    def profile(log_ratio: float) -> Fit:
+        return _profile_evidence(values, projected, statistics, float(np.exp(log_ratio)))
+
+    low, high = np.log(smallest_ratio), np.log(max(statistics.n_rows, 1.0) * 1e3)
+    grid = np.linspace(low, high, 25)
+    peak = int(np.argmax([profile(point).log_evidence for point in grid]))
+    bounds = (grid[max(peak - 1, 0)], grid[min(peak + 1, len(grid) - 1)])
+    found = minimize_scalar(lambda point: -profile(point).log_evidence, bounds=bounds, method="bounded")
+    return max((profile(found.x), profile(grid[peak])), key=lambda fit: fit.log_evidence)
+
+
+def _profile_evidence(values: FloatArray, projected: FloatArray, s: Statistics, ratio: float) -> Fit:
+    n_entries = s.n_rows * s.n_columns
+    residual = s.total_square - np.sum(projected / (values + ratio))
+    noise = max(residual / n_entries, SMALLEST_NOISE * s.total_square / n_entries)
+    log_det = np.sum(np.log1p(values / ratio))
+    evidence = -0.5 * (n_entries * np.log(2.0 * np.pi * noise) + s.n_columns * log_det + residual / noise)
+    return Fit(float(noise), ratio, float(evidence))
+
+
+def posterior_weights(gram: FloatArray, cross: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
+    """Mean (L, M) and covariance per unit of noise (L, L) of the weights: G^-1 B and G^-1."""
+    factor = cho_factor(gram + ratio * np.eye(len(gram)), lower=True)
+    inverse = cho_solve(factor, np.eye(len(gram)))
+    return cho_solve(factor, cross), 0.5 * (inverse + inverse.T)

@@ -1,0 +1,71 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from srflvm.features import fourier_features, sine_and_cosine
+
+
+def some_inputs(dtype=np.float64, n_rows=6, n_frequencies=5, size=2):
+    random = np.random.default_rng(0)
+    latents = random.normal(size=(n_rows, size)).astype(dtype)
+    return latents, (2.0 * random.normal(size=(n_frequencies, size))).astype(dtype)
+
+
+def test_features_are_sines_then_cosines():
+    latents, frequencies = some_inputs()
+    features = fourier_features(jnp.asarray(latents), jnp.asarray(frequencies))
+    phases = [[float(w @ x) for w in frequencies] for x in latents]
+    expected = np.hstack([np.sin(phases), np.cos(phases)]) / np.sqrt(5)
+    np.testing.assert_allclose(features, expected, rtol=1e-13, atol=1e-15)
+
+
+def test_products_of_features_are_mean_cosines_of_differences():
+    latents, frequencies = some_inputs()
+    features = fourier_features(jnp.asarray(latents), jnp.asarray(frequencies))
+    differences = latents[:, None] - latents
+    expected = np.mean(np.cos(differences @ frequencies.T), axis=-1)
+    np.testing.assert_allclose(features @ features.T, expected, atol=1e-14)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (np.float64, 1e-15)])
+def test_features_have_unit_length(dtype, tolerance):
+    latents, frequencies = some_inputs(dtype, n_rows=50, n_frequencies=30)
+    features = fourier_features(jnp.asarray(latents), jnp.asarray(frequencies))
+    assert features.dtype == dtype
+    np.testing.assert_allclose(jnp.sum(features**2, axis=1), 1.0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (np.float64, 1e-14)])
+def test_numpy_and_jax_agree(dtype, tolerance):
+    latents, frequencies = some_inputs(dtype)
+    plain = fourier_features(latents, frequencies)
+    assert isinstance(plain, np.ndarray)
+    assert plain.dtype == dtype
+    for transform in (fourier_features, jax.jit(fourier_features)):
+        np.testing.assert_allclose(
+            transform(jnp.asarray(latents), jnp.asarray(frequencies)), plain, atol=tolerance
+        )
+
+
+def test_gradients_of_the_features_are_those_of_double_precision():
+    def total(latents, frequencies):
+        features = fourier_features(latents, frequencies)
+        return jnp.sum(features * jnp.arange(features.size).reshape(features.shape) / features.size)
+
+    gradients = [
+        jax.jit(jax.grad(total, argnums=(0, 1)))(*map(jnp.asarray, some_inputs(dtype)))
+        for dtype in (np.float32, np.float64)
+    ]
+    for single, double in zip(*gradients, strict=True):
+        assert single.dtype == jnp.float32
+        np.testing.assert_allclose(single, double, atol=2e-6)
+
+
+def test_fast_sine_and_cosine_are_accurate_in_every_quadrant():
+    boundaries = np.arange(-637, 638)[:, None] * (np.pi / 4) + np.array([-1e-4, 0.0, 1e-4])
+    phase = np.concatenate([np.linspace(-1e3, 1e3, 100_001), boundaries.ravel()]).astype(np.float32)
+    sine, cosine = jax.jit(sine_and_cosine)(jnp.asarray(phase))
+    assert sine.dtype == cosine.dtype == jnp.float32
+    np.testing.assert_allclose(sine, np.sin(phase.astype(float)), atol=1e-6, rtol=0)
+    np.testing.assert_allclose(cosine, np.cos(phase.astype(float)), atol=1e-6, rtol=0)
