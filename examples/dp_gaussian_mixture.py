@@ -14,7 +14,8 @@ the others, so each is a `ClosedFormBlock`, and the model is three small functio
 2. for each block a function `(key, state, data) -> the entries it replaces`;
 3. the evidence lower bound `(key, state, data) -> scalar`;
 
-and hand them to `begin` and `advance`. `key` is for models that sample; nothing is random here.
+and hand them to `begin` and `advance`. They are called as they are, so `jax.jit` makes them fast. `key` is
+for models that sample; nothing is random here.
 
 `sklearn.mixture.BayesianGaussianMixture` fits the same model, with one difference: it keeps a Beta factor
 for the last stick also, so that its expected log weights leave some mass to clusters beyond the K-th, while
@@ -58,6 +59,7 @@ class Data(NamedTuple):
     concentration: Array
 
 
+@jax.jit
 def update_responsibilities(key: Array, state: State, data: Data) -> State:
     """q(z_n = k) is proportional to exp(E log pi_k + E log p(x_n | z_n = k))."""
     log_weights = spectral.expected_log_weights(state["sticks"])
@@ -65,12 +67,14 @@ def update_responsibilities(key: Array, state: State, data: Data) -> State:
     return {"responsibilities": jax.nn.softmax(logits, axis=1)}
 
 
+@jax.jit
 def update_sticks(key: Array, state: State, data: Data) -> State:
     """q(v_k) = Beta(1 + the points in cluster k, concentration + the points in later clusters)."""
     fixed = spectral.Concentration(data.concentration, jnp.ones_like(data.concentration))
     return {"sticks": spectral.update_sticks(state["responsibilities"], fixed)}
 
 
+@jax.jit
 def update_components(key: Array, state: State, data: Data) -> State:
     """The posterior of each cluster given its (soft) share of the points."""
     points, prior, shares = data.points, data.prior, state["responsibilities"]
@@ -84,6 +88,7 @@ def update_components(key: Array, state: State, data: Data) -> State:
     return {"components": NormalWishart(mean, mean_precision, freedom, inverse_scale)}
 
 
+@jax.jit
 def elbo(key: Array, state: State, data: Data) -> Array:
     """The exact evidence lower bound, constants and all."""
     shares, sticks, components = state["responsibilities"], state["sticks"], state["components"]

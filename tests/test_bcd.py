@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,8 +34,12 @@ def peak_at_five(key, state, data):
     return -((state["time"] - 5.0) ** 2)
 
 
-def gradient_model(objective=noisy_quadratic, n_steps=1):
-    return bcd.Model((bcd.GradientBlock("x", ("x",), objective, n_steps),), objective)
+def nothing_left_out(key, state, data):
+    return 0.0
+
+
+def gradient_model(objective=noisy_quadratic, n_steps=1, rest=nothing_left_out):
+    return bcd.Model((bcd.GradientBlock("x", ("x",), objective, n_steps),), rest)
 
 
 CLOCK = bcd.Model((bcd.ClosedFormBlock("time", step_up),), peak_at_five)
@@ -56,29 +62,19 @@ def test_gradient_block_climbs_noisy_quadratics_to_their_optimum():
         keys = jax.random.split(key, len(state["x"]))
         return jnp.sum(jax.vmap(lambda key, x: noisy_quadratic(key, {"x": x}, data))(keys, state["x"]))
 
-    model = gradient_model(many, n_steps=9)
+    model = gradient_model(many, n_steps=18)
     begun = bcd.begin(model, {"x": jnp.zeros((64, 2))})
-    run = advance(model, begun, 100, schedule=bcd.Schedule(0.1, 100))
+    run = advance(model, begun, 50, schedule=bcd.Schedule(0.1, 50))
     error = run.carry.state["x"] - OPTIMUM
     assert np.sqrt(np.mean(error**2)) < 0.06
     np.testing.assert_allclose(np.mean(error, axis=0), 0.0, atol=0.025)
-    assert (run.n_rejected, run.n_sweeps) == (0, 100)
+    assert (run.n_rejected, run.n_sweeps) == (0, 50)
 
 
-def test_gradient_block_leaves_what_it_does_not_own():
-    def objective(key, state, data):
-        return quadratic(key, state, data) + state["time"]
-
-    model = gradient_model(objective)
-    run = advance(model, start(model), 3)
-    assert run.carry.state["time"] == 0.0
-    assert np.all(run.carry.state["x"] != 0.0)
-
-
-def test_the_bound_is_read_off_the_gradient_steps():
-    model = gradient_model(quadratic)
-    run = advance(model, start(model), 1)
-    assert run.history == (-0.5 * OPTIMUM @ CURVATURE @ OPTIMUM,)
+def test_the_bound_is_that_of_the_first_gradient_step_and_what_it_leaves_out():
+    model = gradient_model(quadratic, rest=lambda key, state, data: data + state["time"])
+    run = advance(model, start(model), 1, data=3.0)
+    assert run.history == (-0.5 * OPTIMUM @ CURVATURE @ OPTIMUM + 3.0,)
 
 
 def test_the_bound_of_several_steps_is_their_mean():
@@ -87,10 +83,20 @@ def test_the_bound_of_several_steps_is_their_mean():
     np.testing.assert_allclose(together.history[0], np.mean(separate.history), rtol=1e-14)
 
 
-def test_the_first_adam_step_has_the_length_of_the_rate():
-    model = gradient_model(quadratic)
-    run = advance(model, start(model), 1)
-    np.testing.assert_allclose(run.carry.state["x"], 0.1 * np.sign(CURVATURE @ OPTIMUM), rtol=1e-6)
+def test_blocks_that_share_an_objective_climb_as_if_they_did_not():
+    def coupled(key, state, data):
+        return quadratic(key, state, data) - (state["time"] - state["x"][0]) ** 2
+
+    def climb(objective_of_x, objective_of_time):
+        x = bcd.GradientBlock("x", ("x",), objective_of_x, n_steps=3)
+        time = bcd.GradientBlock("time", ("time",), objective_of_time, n_steps=2)
+        model = bcd.Model((x, time), nothing_left_out)
+        return advance(model, start(model), 5)
+
+    together, apart = climb(coupled, coupled), climb(coupled, lambda *arguments: coupled(*arguments))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-12), together.carry, apart.carry)
+    np.testing.assert_allclose(together.history, apart.history, rtol=1e-12)
+    assert [memory.adam.count for memory in together.carry.memories] == [15, 10]
 
 
 def test_closed_form_block_is_solved_by_one_call():
@@ -171,10 +177,10 @@ def test_a_state_of_integers_only_is_finite():
     assert bool(bcd.all_finite({"count": jnp.arange(3)}))
 
 
-def test_convergence_compares_two_windows():
+def test_convergence_is_a_rise_per_sweep_between_two_windows():
     history = [0.0, 1.0, 2.0, 2.0, 2.25, 2.25]
-    assert not bcd.has_converged(history, tolerance=0.25, window=2)
-    assert bcd.has_converged(history, tolerance=0.2500001, window=2)
+    assert not bcd.has_converged(history, tolerance=0.125, window=2)
+    assert bcd.has_converged(history, tolerance=0.1250001, window=2)
     assert not bcd.has_converged(history, tolerance=0.0, window=2)
     assert not bcd.has_converged(history, tolerance=10.0, window=4)
     assert bcd.has_converged([3.0, 1.0], tolerance=0.1, window=1)
@@ -244,17 +250,6 @@ def test_advancing_in_pieces_changes_nothing():
     assert_same(pieces.state, whole.state)
     assert pieces.history == whole.history
     assert (pieces.smoothed, pieces.best) == (whole.smoothed, whole.best)
-
-
-def test_every_step_draws_fresh_noise():
-    def noise(key, state, data):
-        return jax.random.normal(key) + 0.0 * jnp.sum(state["x"])
-
-    model = gradient_model(noise, n_steps=4)
-    history = advance(model, start(model), 100).history
-    assert len(set(history)) == 100
-    # the mean of four independent draws has standard deviation 1/2, of four equal ones 1
-    np.testing.assert_allclose(np.std(history), 0.5, atol=0.15)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

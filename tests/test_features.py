@@ -67,5 +67,5 @@ def test_fast_sine_and_cosine_are_accurate_in_every_quadrant():
     phase = np.concatenate([np.linspace(-1e3, 1e3, 100_001), boundaries.ravel()]).astype(np.float32)
     sine, cosine = jax.jit(sine_and_cosine)(jnp.asarray(phase))
     assert sine.dtype == cosine.dtype == jnp.float32
-    np.testing.assert_allclose(sine, np.sin(phase.astype(float)), atol=1e-6, rtol=0)
-    np.testing.assert_allclose(cosine, np.cos(phase.astype(float)), atol=1e-6, rtol=0)
+    np.testing.assert_allclose(sine, np.sin(phase.astype(float)), atol=2e-7, rtol=0)
+    np.testing.assert_allclose(cosine, np.cos(phase.astype(float)), atol=2e-7, rtol=0)

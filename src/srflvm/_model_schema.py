@@ -62,6 +62,7 @@ COMMON_TENSORS = {
     "posterior.weights": Tensor(("2F", "M")),
     "posterior.weight_covariance": Tensor(("2F", "2F"), symmetric=True),
     "posterior.anchors": Tensor(("A", "Q")),
+    "posterior.anchor_scores": Tensor(("A", "R")),
     "fitted.embedding_": Tensor(("N", "Q")),
     "fitted.embedding_std_": Tensor(("N", "Q"), smallest=0.0),
     "fitted.elbo_history_": Tensor(("T",), finite=False),

@@ -222,7 +222,7 @@ def advance(
     n_sweeps: int,
     schedule: Schedule,
     tolerance: float = 0.0,
-    window: int = 10,
+    window: int = 5,
     callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Take `run` up to `n_sweeps` further.
@@ -248,13 +248,13 @@ def advance(
 
 
 def has_converged(history: Sequence[float], tolerance: float, window: int) -> bool:
-    """Whether the mean bound of the last `window` sweeps is less than `tolerance` above that of the
-    `window` sweeps before."""
+    """Whether the bound rises by less than `tolerance` a sweep: the mean of the last `window` sweeps
+    against that of the `window` sweeps before."""
     if tolerance <= 0.0 or len(history) < 2 * window:
         return False
     recent = sum(history[-window:]) / window
     before = sum(history[-2 * window : -window]) / window
-    return recent - before < tolerance
+    return recent - before < tolerance * window
 
 
 def _one_sweep(model: Model, run: Run, key: Array, data: Any, schedule: Schedule) -> Run:

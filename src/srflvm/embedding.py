@@ -1,18 +1,17 @@
 """Latents of given rows under a fitted model, each row on its own.
 
-With the weights' posterior fixed, the expected log density of a row y at a latent x is, up to a constant,
+With the weights at their posterior mean, the log density of a row y and its latent x is, up to a constant,
 
-    -1/2 { |y - H'phi(x)|^2 / noise + M phi(x)'V phi(x) + |x|^2 }:
+    -1/2 { |y - H'phi(x)|^2 / noise + |x|^2 },
 
-a least-squares problem with residuals [y; 0] - A'phi(x), A = [H, sqrt(M noise) V^(1/2)] in units of the
-noise, and x itself. It is solved by a fixed number of Levenberg-Marquardt steps from several good
-starting points; the row keeps the best end, and its covariance is the inverse Gauss-Newton Hessian there.
-No quantity is shared between rows, so a row gets the same answer alone and in any batch.
+a nonlinear least-squares problem in a few unknowns. It is solved by a fixed number of Levenberg-Marquardt
+steps from a good starting point: of the training rows most similar to y, the latent that explains y best.
+The covariance is the inverse Gauss-Newton Hessian at the end. No quantity is shared between rows, so a row
+gets the same answer alone and in any batch.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -23,22 +22,21 @@ from jax import Array
 from srflvm._types import FloatArray
 from srflvm.posterior import Posterior
 
-N_STARTS = 3
-N_STEPS = 15
+N_NEIGHBOURS = 3
+N_STEPS = 10
 
 # Rows are padded to one of these sizes, so that only two programs are ever compiled for a model.
 _CHUNKS = (64, 1024)
 
-# Singular directions of A whose whole range is below this many noise standard deviations do not matter.
-_SMALLEST_LOADING = 0.05
-
 
 class Problem(NamedTuple):
-    """A turned onto its singular directions (L, P), the frequencies, and the anchors with their A'phi."""
+    """Weights in units of the noise (L, R), the frequencies, and the anchors: latents (A, Q), scores (A, R)
+    and decoded scores in units of the noise (A, R)."""
 
     loadings: Array
     frequencies: Array
     anchors: Array
+    anchor_scores: Array
     anchor_outputs: Array
 
 
@@ -60,60 +58,43 @@ class Embedding(NamedTuple):
 def embed(posterior: Posterior, scores: FloatArray) -> Embedding:
     """Embed rows given by their compressed scores (see `Columns.scores`)."""
     with jax.enable_x64(True):
-        problem, rotation = _problem(posterior)
-        targets = scores @ rotation
-        parts = [_embed_chunk(problem, chunk) for chunk in _padded_chunks(targets)]
-    mean, cholesky = (np.concatenate(arrays)[: len(scores)] for arrays in zip(*parts, strict=True))
+        problem, unit = _problem(posterior), np.sqrt(posterior.noise)
+        parts = [_solve_rows(problem, jnp.asarray(chunk), unit) for chunk in _padded_chunks(scores)]
+        mean, cholesky = (np.concatenate(arrays)[: len(scores)] for arrays in zip(*parts, strict=True))
     return Embedding(mean, cholesky)
 
 
-def _problem(posterior: Posterior) -> tuple[Problem, FloatArray]:
-    """The least-squares problem, and the map from scores to its targets."""
-    n_columns = posterior.weights.shape[1]
-    explained = posterior.weights @ posterior.columns.directions / np.sqrt(posterior.noise)
-    values, vectors = np.linalg.eigh(posterior.weight_covariance)
-    uncertain = vectors * np.sqrt(n_columns * np.maximum(values, 0.0))
-    # the left singular vectors and singular values of A, from A A'
-    squares, left = np.linalg.eigh(explained @ explained.T + uncertain @ uncertain.T)
-    kept = squares > _SMALLEST_LOADING**2
-    left, singular = left[:, kept], np.sqrt(squares[kept])
-    loadings = left * singular
-    rotation = (explained.T @ left) / (singular * np.sqrt(posterior.noise))
+def _problem(posterior: Posterior) -> Problem:
+    loadings = posterior.weights @ posterior.columns.directions / np.sqrt(posterior.noise)
     outputs = posterior.features(posterior.anchors) @ loadings
-    arrays = (loadings, posterior.frequencies, posterior.anchors, outputs)
-    return Problem(*map(jnp.asarray, arrays)), rotation
+    arrays = (loadings, posterior.frequencies, posterior.anchors, posterior.anchor_scores, outputs)
+    return Problem(*map(jnp.asarray, arrays))
 
 
-def _padded_chunks(targets: FloatArray):
-    size = _CHUNKS[0] if len(targets) <= _CHUNKS[0] else _CHUNKS[1]
-    for start in range(0, len(targets), size):
-        chunk = targets[start : start + size]
+def _padded_chunks(scores: FloatArray):
+    size = _CHUNKS[0] if len(scores) <= _CHUNKS[0] else _CHUNKS[1]
+    for start in range(0, len(scores), size):
+        chunk = scores[start : start + size]
         yield np.pad(chunk, ((0, size - len(chunk)), (0, 0)))
 
 
-def _embed_chunk(problem: Problem, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-    mean, cholesky = _solve_rows(problem, jnp.asarray(targets))
-    return np.asarray(mean), np.asarray(cholesky)
-
-
 @jax.jit
-def _solve_rows(problem: Problem, targets: Array) -> tuple[Array, Array]:
-    starts = _nearest_anchors(problem, targets)
-    ends, locals_ = jax.lax.map(partial(_climb, problem, targets), starts)
-    best = jnp.argmin(locals_.loss, axis=0)
-    mean = jnp.take_along_axis(ends, best[None, :, None], axis=0)[0]
-    hessian = jnp.take_along_axis(locals_.hessian, best[None, :, None, None], axis=0)[0]
-    return mean, _inverse_root(hessian)
+def _solve_rows(problem: Problem, scores: Array, unit: Array) -> tuple[Array, Array]:
+    targets = scores / unit
+    latents, end = _climb(problem, targets, _starting_latents(problem, scores, targets))
+    return latents, _inverse_root(end.hessian)
 
 
-def _nearest_anchors(problem: Problem, targets: Array) -> Array:
-    """The anchors that explain each row best, (N_STARTS, n, Q)."""
-    outputs, anchors = problem.anchor_outputs, problem.anchors
-    own = jnp.sum(outputs**2, axis=1) + jnp.sum(anchors**2, axis=1)
-    losses = own - 2.0 * targets @ outputs.T
-    n_starts = min(N_STARTS, anchors.shape[0])
-    _, nearest = jax.lax.top_k(-losses, n_starts)
-    return jnp.moveaxis(anchors[nearest], 1, 0)
+def _starting_latents(problem: Problem, scores: Array, targets: Array) -> Array:
+    """Of the anchors with the most similar scores, the latent that explains each row best."""
+    squares = jnp.sum(problem.anchor_scores**2, axis=1)
+    distances = squares - 2.0 * scores @ problem.anchor_scores.T
+    _, nearest = jax.lax.top_k(-distances, min(N_NEIGHBOURS, len(problem.anchors)))
+    latents = problem.anchors[nearest]
+    residuals = targets[:, None, :] - problem.anchor_outputs[nearest]
+    losses = jnp.sum(residuals**2, axis=-1) + jnp.sum(latents**2, axis=-1)
+    best = jnp.argmin(losses, axis=1)
+    return jnp.take_along_axis(latents, best[:, None, None], axis=1)[:, 0]
 
 
 def _climb(problem: Problem, targets: Array, start: Array) -> tuple[Array, Local]:

@@ -35,8 +35,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     likelihood : {"gaussian"}, default="gaussian"
         The distribution of an entry around the function.
     n_frequencies : int or "auto", default="auto"
-        Number of frequencies, half the number of features. "auto" takes a fifth of the rows, at least
-        25 and at most 200. More frequencies follow finer structure; a step costs their square.
+        Number of frequencies, half the number of features. "auto" takes a third of the rows, at least
+        25 and at most 300. More frequencies follow finer structure; a step costs their square.
     n_mixture : int, default=10
         Truncation of the Dirichlet process: the largest number of mixture components.
     frequency_sampling : {"mixture", "moment"}, default="mixture"
@@ -50,10 +50,11 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     compression : int, "auto" or "all", default="auto"
         Leading directions of the columns used while fitting: "all" loses nothing, "auto" keeps at
         most 100. Decoding always uses all columns.
-    max_iter : int, default=40
+    max_iter : int, default=25
         Sweeps over the blocks; a sweep makes five gradient steps.
     tol : float, default=1e-3
-        Stop when the bound per entry has risen by less than this over ten sweeps. 0 never stops early.
+        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps. 0 never
+        stops early.
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
@@ -137,7 +138,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         latent_covariance_type: str = "full",
         n_samples: int = 1,
         compression: int | str = "auto",
-        max_iter: int = 40,
+        max_iter: int = 25,
         tol: float = 1e-3,
         n_init: int = 1,
         init: Any = "auto",
@@ -331,7 +332,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _options(self, Y: FloatArray) -> fitting.Options:
         n_frequencies = self.n_frequencies
         if n_frequencies == "auto":
-            n_frequencies = int(np.clip(len(Y) // 5, 25, 200))
+            n_frequencies = int(np.clip(len(Y) // 3, 25, 300))
         init = self.init
         if not isinstance(init, str):
             init = check.check_initial_latents(init, len(Y), self.n_components)
@@ -358,8 +359,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _warn_not_converged(self) -> None:
         warnings.warn(
-            f"The bound was still rising by more than tol={self.tol} per entry over the last sweeps "
-            f"when max_iter={self.max_iter} was reached. Increase max_iter or tol.",
+            f"The bound was still rising by more than tol={self.tol} per entry and sweep when "
+            f"max_iter={self.max_iter} was reached. Increase max_iter or tol.",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -11,6 +11,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from srflvm._types import FloatArray
 from srflvm.bcd import State
@@ -19,10 +20,10 @@ from srflvm.compression import Compressed
 from srflvm.embedding import Embedding, embed
 from srflvm.features import fourier_features
 from srflvm.posterior import Posterior, cubature_points, row_chunks
-from srflvm.regression import Statistics, best_noise, posterior_weights
+from srflvm.regression import Fit, Statistics, best_noise, posterior_weights
 
 N_FREQUENCY_DRAWS = 4
-MOST_ANCHORS = 10_000
+MOST_ANCHORS = 20_000
 
 _FLOOR = float(np.finfo(np.float64).eps) * 100.0
 
@@ -35,20 +36,17 @@ def freeze(
     settings: Settings,
     rng: np.random.RandomState,
 ) -> tuple[Posterior, Embedding]:
-    """Freeze the frequencies that explain the data best among a few draws, then settle X and H.
+    """Freeze the frequencies that explain the data best among a few draws, and solve for q(H).
 
-    One round of latents given weights and weights given latents adapts both to the frozen frequencies;
-    the embedding returned is the one that the posterior returned gives to these rows.
+    The embedding returned is the one that the posterior returned gives to these rows.
     """
     keys = [jax.random.key(rng.randint(2**31 - 1), impl="rbg") for _ in range(N_FREQUENCY_DRAWS)]
     draws = [np.array(_draw_frequencies(key, state, settings), dtype=np.float64) for key in keys]
     statistics = [_statistics(draw, latents, data) for draw in draws]
     fits = [best_noise(s, _FLOOR * s.n_rows) for s in statistics]
     best = int(np.argmax([fit.log_evidence for fit in fits]))
-    anchors = latents.mean[np.sort(rng.permutation(len(latents.mean))[:MOST_ANCHORS])]
-    posterior = _condition(draws[best], latents, data, Y, anchors)
-    settled = embed(posterior, data.scores)
-    posterior = _condition(draws[best], settled, data, Y, anchors)
+    anchors = np.sort(rng.permutation(len(latents.mean))[:MOST_ANCHORS])
+    posterior = _condition(draws[best], fits[best], statistics[best], latents, data, Y, anchors)
     return posterior, embed(posterior, data.scores)
 
 
@@ -56,11 +54,15 @@ _draw_frequencies = partial(jax.jit, static_argnames="settings")(sample_frequenc
 
 
 def _condition(
-    frequencies: FloatArray, latents: Embedding, data: Compressed, Y: FloatArray, anchors: FloatArray
+    frequencies: FloatArray,
+    fit: Fit,
+    statistics: Statistics,
+    latents: Embedding,
+    data: Compressed,
+    Y: FloatArray,
+    anchors: npt.NDArray[np.intp],
 ) -> Posterior:
-    """q(H), noise and amplitude given the frequencies and q(X)."""
-    statistics = _statistics(frequencies, latents, data)
-    fit = best_noise(statistics, _FLOOR * statistics.n_rows)
+    """q(H) given the frequencies, q(X), noise and amplitude."""
     cross = _full_cross(frequencies, latents, data, Y)
     weights, covariance = posterior_weights(statistics.gram, cross, fit.ratio)
     return Posterior(
@@ -70,7 +72,8 @@ def _condition(
         weight_covariance=covariance,
         noise=fit.noise,
         ratio=fit.ratio,
-        anchors=anchors,
+        anchors=latents.mean[anchors],
+        anchor_scores=data.scores[anchors],
     )
 
 

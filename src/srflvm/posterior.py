@@ -41,7 +41,8 @@ class Decoded:
 @dataclass(frozen=True)
 class Posterior:
     """The fitted model. Shapes: frequencies (L/2, Q), weights (L, M), weight_covariance (L, L) per unit
-    of noise, anchors (A, Q)."""
+    of noise. Anchors are training rows kept as starting points for new ones: latents (A, Q) and
+    compressed scores (A, R)."""
 
     columns: Columns
     frequencies: FloatArray
@@ -50,6 +51,7 @@ class Posterior:
     noise: float
     ratio: float
     anchors: FloatArray
+    anchor_scores: FloatArray
 
     def features(self, latents: FloatArray) -> FloatArray:
         """Random Fourier features (n, L)."""

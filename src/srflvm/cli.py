@@ -1,0 +1,81 @@
+"""The command line. Commands import what they need when they run, so that help and errors come at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from srflvm._version import __version__
+from srflvm.exceptions import NumericalError
+
+# What a user can put right. Anything else is a defect, and its traceback is worth having.
+_EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)
+
+# The base class of all complaints about a command line; not every version of typer exports it.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+class OneLineErrors(TyperGroup):
+    """A group of commands whose errors are one line: exit code 2 for bad usage, 1 for the rest."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **options: Any) -> Any:
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **options)
+        try:
+            code = super().main(*args, standalone_mode=False, **options)
+        except _UsageError as error:
+            command = error.ctx.command_path if error.ctx else "srflvm"
+            _fail(f"{error.format_message()} See {command} --help.", 2)
+        except typer.Abort:
+            _fail("aborted.", 1)
+        except _EXPECTED as error:
+            _fail(str(error) or type(error).__name__, 1)
+        else:
+            sys.exit(code or 0)
+
+
+app = typer.Typer(
+    cls=OneLineErrors,
+    help="Bayesian nonlinear dimensionality reduction with error bars.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _srflvm(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"srflvm {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Directory for the files, created if need be.")
+    ] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the fit.")] = 0,
+    max_iter: Annotated[int | None, typer.Option(min=1, help="Most sweeps; fewer for a quick look.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Use the first rows only, for a quick look.")] = None,
+) -> None:
+    """Fit the bundled handwritten digits; write the model, a picture and a report."""
+    from srflvm.demo import run_demo
+
+    run_demo(output, random_state=seed, max_iter=max_iter, n_rows=rows)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"Error: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    app()
