@@ -18,6 +18,7 @@ Nothing here knows the model it is used for.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -78,24 +80,28 @@ class GradientBlock:
     n_steps: int = 1
 
     def init(self, state: State) -> GradientMemory:
-        return GradientMemory(_ADAM.init(self.own(state)), jnp.ones(()))
+        shapes = jax.eval_shape(_ADAM.init, self.own(state))
+        return GradientMemory(jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes), np.ones(()))
 
     def own(self, state: State) -> State:
         return {name: state[name] for name in self.owns}
 
     def step(
-        self, state: State, memory: GradientMemory, bound: Array, gradient: State, rate: Array
+        self, turn: Array, state: State, memory: GradientMemory, bound: Array, gradient: State, rate: Array
     ) -> tuple[State, GradientMemory, Array]:
-        """One Adam step, or none if it is not finite; the bound, or NaN."""
-        own = self.own(state)
-        direction, adam = _ADAM.update(self.own(gradient), memory.adam)
+        """One Adam step if it is the block's turn and all is finite; also whether it was not finite.
+
+        The square of the gradient is part of Adam's memory, so that has to be finite too.
+        """
+        own, gradient = self.own(state), self.own(gradient)
+        finite = jnp.isfinite(bound) & jnp.isfinite(optax.tree.norm(gradient, squared=True))
+        direction, adam = _ADAM.update(gradient, memory.adam)
         size = rate * memory.trust
         proposal = jax.tree.map(lambda p, d: p + size.astype(p.dtype) * d, own, direction)
-        accepted = jnp.isfinite(bound) & all_finite(proposal)
-        trust = jnp.where(accepted, jnp.minimum(1.1 * memory.trust, 1.0), 0.5 * memory.trust)
-        memory = GradientMemory(select(accepted, adam, memory.adam), trust)
-        state = {**state, **select(accepted, proposal, own)}
-        return state, memory, jnp.where(accepted, bound, jnp.nan)
+        own, adam = select(turn & finite, (proposal, adam), (own, memory.adam))
+        trust = jnp.where(finite, jnp.minimum(1.1 * memory.trust, 1.0), 0.5 * memory.trust)
+        memory = GradientMemory(adam, jnp.where(turn, trust, memory.trust))
+        return {**state, **own}, memory, turn & ~finite
 
 
 Block = ClosedFormBlock | GradientBlock
@@ -123,16 +129,12 @@ def _climb(
         bound, gradient = jax.value_and_grad(
             lambda entries: group[0].objective(step_key, {**state, **entries}, data)
         )(mine)
-        outcomes = [
-            block.step(mine, memory, bound, gradient, rate)
-            for block, memory in zip(group, memories, strict=True)
-        ]
-        stepped, bounds, new_memories = mine, bound, []
-        for index, (new, memory, value) in enumerate(outcomes):
-            active = turn == index
-            stepped, bounds = select(active, new, stepped), jnp.where(active, value, bounds)
-            new_memories.append(select(active, memory, memories[index]))
-        return (stepped, tuple(new_memories)), bounds
+        rejected, new_memories = jnp.zeros((), bool), []
+        for index, (block, memory) in enumerate(zip(group, memories, strict=True)):
+            mine, memory, failed = block.step(turn == index, mine, memory, bound, gradient, rate)
+            rejected |= failed
+            new_memories.append(memory)
+        return (mine, tuple(new_memories)), jnp.where(rejected, jnp.nan, bound)
 
     keys = jax.random.split(key, len(turns))
     (mine, memories), bounds = jax.lax.scan(step, (mine, memories), (turns, keys))
@@ -143,7 +145,7 @@ def _climb(
 def all_finite(tree: Any) -> Array:
     """Whether every floating-point leaf of `tree` is finite throughout."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves], bool))
 
 
 def select(condition: Array, if_true: Any, if_false: Any) -> Any:
@@ -166,14 +168,16 @@ class Model:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Step sizes: `learning_rate`, falling along a cosine to a fiftieth of it after `n_sweeps`."""
+    """Step sizes: `learning_rate`, falling along a cosine to a fiftieth of it after `n_sweeps`, of which
+    the first `n_skipped` are left out (for a start that is nearly there)."""
 
     learning_rate: float
     n_sweeps: int
+    n_skipped: int = 0
 
     def rate(self, sweep: int) -> float:
-        progress = min(sweep / max(self.n_sweeps, 1), 1.0)
-        return self.learning_rate * float(optax.cosine_decay_schedule(1.0, 1, 0.02)(progress))
+        progress = min((sweep + self.n_skipped) / max(self.n_sweeps, 1), 1.0)
+        return self.learning_rate * (0.02 + 0.98 * 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
 class Carry(NamedTuple):
@@ -233,6 +237,7 @@ def advance(
     changes nothing.
     """
     callbacks = tuple(callbacks)
+    run = replace(run, interrupted=False)
     for _ in range(n_sweeps):
         try:
             run = _one_sweep(model, run, key, data, schedule)
@@ -304,7 +309,9 @@ def _sweep(model: Model, key: Array, carry: Carry, data: Any, rate: Array):
 def _groups(blocks: tuple[Block, ...]) -> list[tuple[Any, ...]]:
     """Neighbouring gradient blocks with one objective together, everything else alone."""
 
-    def shared(block: Block) -> Any:
-        return block.objective if isinstance(block, GradientBlock) else block
+    def shared(numbered: tuple[int, Block]) -> Any:
+        index, block = numbered
+        return block.objective if isinstance(block, GradientBlock) else index
 
-    return [tuple(group) for _, group in itertools.groupby(blocks, key=shared)]
+    grouped = itertools.groupby(enumerate(blocks), key=shared)
+    return [tuple(block for _, block in group) for _, group in grouped]

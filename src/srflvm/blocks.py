@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.special import softmax
 
 from srflvm import spectral
 from srflvm._types import FloatArray
@@ -70,20 +71,18 @@ def initial_state(
     log_stds = np.repeat(spread[:, None], n_latent, axis=1)
     latent_log_stds = np.full((n_rows, n_latent), _LATENT_LOG_STD)
     logits = 0.1 * rng.standard_normal((n_frequencies, n_mixture))
-    assignments = jax.nn.softmax(jnp.asarray(logits), axis=-1)
-    prior = spectral.Concentration(
-        jnp.full((), spectral.CONCENTRATION_SHAPE), jnp.full((), spectral.CONCENTRATION_RATE)
-    )
+    counts = np.sum(softmax(logits, axis=1), axis=0)
+    beyond = np.sum(counts) - np.cumsum(counts)
     return {
-        "latent_mean": jnp.asarray(start.latents, dtype),
-        "latent_factor": jnp.asarray(_factor(latent_log_stds, latent_covariance_type), dtype),
-        "mixture_mean": jnp.asarray(0.1 * rng.standard_normal((n_mixture, n_latent))),
-        "mixture_factor": jnp.asarray(_factor(log_stds, covariance_type)),
-        "log_noise": jnp.asarray(np.log(start.noise)),
-        "log_ratio": jnp.asarray(np.log(start.ratio)),
-        "logits": jnp.asarray(logits),
-        "sticks": spectral.update_sticks(assignments, prior),
-        "concentration": prior,
+        "latent_mean": start.latents.astype(dtype),
+        "latent_factor": _factor(latent_log_stds, latent_covariance_type).astype(dtype),
+        "mixture_mean": 0.1 * rng.standard_normal((n_mixture, n_latent)),
+        "mixture_factor": _factor(log_stds, covariance_type),
+        "log_noise": np.array(np.log(start.noise)),
+        "log_ratio": np.array(np.log(start.ratio)),
+        "logits": logits,
+        "sticks": spectral.Sticks(1.0 + counts[:-1], 1.0 + beyond[:-1]),
+        "concentration": spectral.Concentration(np.ones(()), np.ones(())),
     }
 
 
@@ -94,24 +93,31 @@ def _factor(log_stds: FloatArray, covariance_type: str) -> FloatArray:
     return log_stds[..., None] * np.eye(log_stds.shape[-1])
 
 
-def cholesky_factor(factor: Array) -> Array:
+def cholesky_factor(factor: Any) -> Any:
     """Lower Cholesky factors C = D (I + T) from free parameters of shape (n, Q) or (n, Q, Q).
 
     D is the exponential of the diagonal and T the strict lower triangle: every real array is a valid
     factor, and a step of a given size means the same relative change at every scale.
     """
+    xp = factor.__array_namespace__()
+    identity = xp.eye(factor.shape[-1], dtype=factor.dtype)
     if factor.ndim == 2:
-        return jnp.exp(factor)[..., None] * jnp.eye(factor.shape[-1], dtype=factor.dtype)
-    scale = jnp.exp(jnp.diagonal(factor, axis1=-2, axis2=-1))
-    identity = jnp.eye(factor.shape[-1], dtype=factor.dtype)
-    return scale[..., None] * (identity + jnp.tril(factor, -1))
+        return xp.exp(factor)[..., None] * identity
+    scale = xp.exp(diagonal_of(factor))
+    return scale[..., None] * (identity + xp.tril(factor, -1))
+
+
+def diagonal_of(factor: Any) -> Any:
+    """The log standard deviations among the free parameters, (n, Q)."""
+    xp = factor.__array_namespace__()
+    return factor if factor.ndim == 2 else xp.diagonal(factor, 0, -2, -1)
 
 
 def mixture_of(state: State) -> spectral.Mixture:
     """The mixture over frequencies; means are stored in units of their component's spread."""
     factor = state["mixture_factor"]
-    log_stds = factor if factor.ndim == 2 else jnp.diagonal(factor, axis1=-2, axis2=-1)
-    return spectral.Mixture(jnp.exp(log_stds) * state["mixture_mean"], cholesky_factor(factor))
+    scale = factor.__array_namespace__().exp(diagonal_of(factor))
+    return spectral.Mixture(scale * state["mixture_mean"], cholesky_factor(factor))
 
 
 def noise_of(state: State, smallest_ratio: Array | float) -> tuple[Array, Array]:
@@ -131,7 +137,7 @@ def sample_latents(key: Array, state: State) -> Array:
 def latent_divergence(state: State) -> Array:
     """KL(q(X) || N(0, I)) = 1/2 sum_n [tr S_n + |mean_n|^2 - log|S_n| - Q]."""
     mean, factor = state["latent_mean"], state["latent_factor"]
-    log_stds = factor if factor.ndim == 2 else jnp.diagonal(factor, axis1=-2, axis2=-1)
+    log_stds = diagonal_of(factor)
     trace = jnp.sum(cholesky_factor(factor) ** 2, axis=(-2, -1))
     per_row = 0.5 * (trace + jnp.sum(mean**2 - 2.0 * log_stds - 1.0, axis=-1))
     return jnp.sum(per_row, dtype=jnp.float64)

@@ -29,7 +29,7 @@ class OneLineErrors(TyperGroup):
             code = super().main(*args, standalone_mode=False, **options)
         except _UsageError as error:
             command = error.ctx.command_path if error.ctx else "srflvm"
-            _fail(f"{error.format_message()} See {command} --help.", 2)
+            _fail(f"{error.format_message().rstrip('.')}. See {command} --help.", 2)
         except typer.Abort:
             _fail("aborted.", 1)
         except _EXPECTED as error:

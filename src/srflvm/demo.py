@@ -145,12 +145,7 @@ def _nearest_neighbour_accuracy(Z: FloatArray, digits: np.ndarray) -> float:
 class FitBar:
     """A callback of `SRFLVM` that shows stage, sweeps, bound, speed and time left in one line.
 
-    Parameters
-    ----------
-    console : rich.console.Console
-        One that is not a terminal gets a plain line every ten sweeps instead.
-    n_entries : int
-        Number of entries of the data.
+    A console that is not a terminal gets a plain line every ten sweeps instead.
     """
 
     def __init__(self, console: Console, n_entries: int):

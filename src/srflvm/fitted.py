@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import softmax
 
 from srflvm import blocks, spectral
 from srflvm._types import FloatArray
@@ -32,19 +33,16 @@ def record(estimator: Any, fitted: Fitted) -> None:
     estimator.noise_variance_ = float(square * posterior.noise)
     estimator.amplitude_ = float(square * posterior.noise / posterior.ratio)
     estimator.frequencies_ = posterior.frequencies
-    _record_mixture(estimator, fitted)
+    _record_mixture(estimator)
 
 
-def _record_mixture(estimator: Any, fitted: Fitted) -> None:
-    with jax.enable_x64(True):
-        mixture = blocks.mixture_of(fitted.state)
-        covariances = jnp.einsum("kqr,ksr->kqs", mixture.choleskys, mixture.choleskys)
-        assignments = jax.nn.softmax(jnp.asarray(fitted.state["logits"]), axis=-1)
-        concentration = fitted.state["concentration"]
-        estimator.mixture_weights_ = np.array(jnp.mean(assignments, axis=0))
-        estimator.mixture_means_ = np.array(mixture.means)
-        estimator.mixture_covariances_ = np.array(covariances)
-        estimator.concentration_ = float(concentration.shape / concentration.rate)
+def _record_mixture(estimator: Any) -> None:
+    state = estimator._state
+    mixture, concentration = blocks.mixture_of(state), state["concentration"]
+    estimator.mixture_weights_ = np.mean(softmax(state["logits"], axis=-1), axis=0)
+    estimator.mixture_means_ = mixture.means
+    estimator.mixture_covariances_ = np.einsum("kqr,ksr->kqs", mixture.choleskys, mixture.choleskys)
+    estimator.concentration_ = float(concentration.shape / concentration.rate)
 
 
 def stationary_kernel(estimator: Any, differences: FloatArray) -> FloatArray:

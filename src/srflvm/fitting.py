@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -22,8 +21,11 @@ from srflvm.posterior import Posterior
 # More rows than this: a neighbour start is made on a random subset whose model places the other rows.
 MOST_LANDMARKS = 5000
 
-SWEEPS_PER_HEAT = 5
-MOST_HEATS = 4
+# The share of the sweeps made on the landmarks alone.
+_LANDMARK_SHARE = 0.8
+
+SWEEPS_PER_HEAT = 3
+MOST_HEATS = 6
 
 # A run with more dropped steps than this share is repeated with safer settings.
 _TOLERATED_REJECTIONS = 0.2
@@ -71,18 +73,15 @@ class Options:
     def settings(self) -> blocks.Settings:
         return blocks.Settings(self.frequency_sampling, self.n_samples)
 
-    @property
-    def schedule(self) -> bcd.Schedule:
-        return bcd.Schedule(self.learning_rate, self.max_iter)
-
 
 @dataclass(frozen=True)
 class Entrant:
-    """A start in the race."""
+    """A start in the race, and the number of sweeps it need not make because it is nearly there."""
 
     name: str
     key: jax.Array
     run: bcd.Run
+    n_skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -150,10 +149,10 @@ class _Course:
             names = ["pca", "neighbors"] if enough else ["pca", "random"]
         return names * self.options.n_init
 
-    def _starting_latents(self, name: str, rng: np.random.RandomState) -> FloatArray:
+    def _starting_latents(self, name: str) -> FloatArray:
         if name == "array":
             return np.asarray(self.options.init, dtype=np.float64)
-        return starts.LATENTS[name](self.data, self.options.n_components, rng)
+        return starts.LATENTS[name](self.data, self.options.n_components, self.rng)
 
     def _enter_at(self, name: str, latents: FloatArray) -> Entrant:
         options = self.options
@@ -191,14 +190,17 @@ class _Course:
         entrants = self._first_heat(names)
         bounds = self._bounds(entrants) if len(entrants) > 1 else {}
         before = [entrant.run.history[:1] for entrant in entrants]
+        interrupted = any(entrant.run.interrupted for entrant in entrants)
         for _ in range(MOST_HEATS - 1):
             entrants = self._still_in_the_race(entrants, before)
-            if len(entrants) == 1 or any(entrant.run.interrupted for entrant in entrants):
+            if len(entrants) == 1 or interrupted:
                 break
             before = [(entrant.run.best,) for entrant in entrants]
             entrants = [self._heat(entrant) for entrant in entrants]
+            interrupted = any(entrant.run.interrupted for entrant in entrants)
             bounds |= self._bounds(entrants)
-        return max(entrants, key=lambda entrant: entrant.run.best), bounds
+        winner = max(entrants, key=lambda entrant: entrant.run.best)
+        return replace(winner, run=replace(winner.run, interrupted=interrupted)), bounds
 
     @staticmethod
     def _still_in_the_race(entrants: list[Entrant], before: list[tuple[float, ...]]) -> list[Entrant]:
@@ -210,15 +212,13 @@ class _Course:
         ]
 
     def _first_heat(self, names: list[str]) -> list[Entrant]:
-        """Starts are computed in a second thread, so that a slow one overlaps the heats of others."""
-        streams = [np.random.RandomState(self.rng.randint(2**31 - 1)) for _ in names]
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            pending = [
-                (name, pool.submit(self._starting_latents, name, stream))
-                for name, stream in zip(names, streams, strict=True)
-            ]
-            entrants = (self._enter_at(name, latents.result()) for name, latents in pending)
-            return [self._heat(entrant) if len(names) > 1 else entrant for entrant in entrants]
+        entrants: list[Entrant] = []
+        for name in names:
+            entrant = self._enter_at(name, self._starting_latents(name))
+            entrants.append(self._heat(entrant) if len(names) > 1 else entrant)
+            if entrants[-1].run.interrupted:
+                break
+        return entrants
 
     def _heat(self, entrant: Entrant) -> Entrant:
         n_sweeps = min(SWEEPS_PER_HEAT, self.options.max_iter - entrant.run.n_sweeps)
@@ -238,13 +238,15 @@ class _Course:
         state["latent_mean"] = jnp.asarray(placed.mean, self.options.dtype)
         diagonal = self.options.latent_covariance_type == "diag"
         state["latent_factor"] = jnp.asarray(free_factor(placed.cholesky, diagonal), self.options.dtype)
-        return self.enter(f"landmarks, {fitted.start}", state), bounds
+        n_skipped = int(_LANDMARK_SHARE * self.options.max_iter)
+        return replace(self.enter(f"landmarks, {fitted.start}", state), n_skipped=n_skipped), bounds
 
     def finish(self, entrant: Entrant) -> Entrant:
         """Go on to the end."""
         if entrant.run.interrupted:
             return entrant
-        return self._advance(entrant, self.options.max_iter - entrant.run.n_sweeps, "fit", self.options.tol)
+        n_sweeps = self.options.max_iter - entrant.n_skipped - entrant.run.n_sweeps
+        return self._advance(entrant, n_sweeps, "fit", self.options.tol)
 
     def _advance(self, entrant: Entrant, n_sweeps: int, stage: str, tol: float = 0.0) -> Entrant:
         run = bcd.advance(
@@ -253,8 +255,9 @@ class _Course:
             entrant.key,
             self.fit_data,
             n_sweeps=n_sweeps,
-            schedule=self.options.schedule,
+            schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
             tolerance=tol * self.data.scores.shape[0] * self.data.n_columns,
+            window=2 if entrant.n_skipped else 5,
             callbacks=[self._reporter(callback, stage) for callback in self.options.callbacks],
         )
         return replace(entrant, run=run)
@@ -272,8 +275,8 @@ class _Course:
 
     def freeze(self, entrant: Entrant, bounds: dict[str, float]) -> Fitted:
         run = entrant.run
-        cholesky = blocks.cholesky_factor(run.state["latent_factor"])
-        latents = Embedding(*(np.asarray(a, dtype=np.float64) for a in (run.state["latent_mean"], cholesky)))
+        mean, factor = (np.asarray(run.state[n], np.float64) for n in ("latent_mean", "latent_factor"))
+        latents = Embedding(mean, blocks.cholesky_factor(factor))
         posterior, embedding = freeze(run.state, latents, self.data, self.Y, self.options.settings, self.rng)
         return Fitted(
             posterior=posterior,

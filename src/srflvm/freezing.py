@@ -11,7 +11,6 @@ from functools import partial
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
 from srflvm._types import FloatArray
 from srflvm.bcd import State
@@ -20,10 +19,12 @@ from srflvm.compression import Compressed
 from srflvm.embedding import Embedding, embed
 from srflvm.features import fourier_features
 from srflvm.posterior import Posterior, cubature_points, row_chunks
-from srflvm.regression import Fit, Statistics, best_noise, posterior_weights
+from srflvm.regression import Statistics, best_noise, posterior_weights
 
 N_FREQUENCY_DRAWS = 4
 MOST_ANCHORS = 20_000
+
+_ROWS_TO_COMPARE_DRAWS = 3000
 
 _FLOOR = float(np.finfo(np.float64).eps) * 100.0
 
@@ -40,32 +41,14 @@ def freeze(
 
     The embedding returned is the one that the posterior returned gives to these rows.
     """
-    keys = [jax.random.key(rng.randint(2**31 - 1), impl="rbg") for _ in range(N_FREQUENCY_DRAWS)]
-    draws = [np.array(_draw_frequencies(key, state, settings), dtype=np.float64) for key in keys]
-    statistics = [_statistics(draw, latents, data) for draw in draws]
-    fits = [best_noise(s, _FLOOR * s.n_rows) for s in statistics]
-    best = int(np.argmax([fit.log_evidence for fit in fits]))
-    anchors = np.sort(rng.permutation(len(latents.mean))[:MOST_ANCHORS])
-    posterior = _condition(draws[best], fits[best], statistics[best], latents, data, Y, anchors)
-    return posterior, embed(posterior, data.scores)
-
-
-_draw_frequencies = partial(jax.jit, static_argnames="settings")(sample_frequencies)
-
-
-def _condition(
-    frequencies: FloatArray,
-    fit: Fit,
-    statistics: Statistics,
-    latents: Embedding,
-    data: Compressed,
-    Y: FloatArray,
-    anchors: npt.NDArray[np.intp],
-) -> Posterior:
-    """q(H) given the frequencies, q(X), noise and amplitude."""
-    cross = _full_cross(frequencies, latents, data, Y)
-    weights, covariance = posterior_weights(statistics.gram, cross, fit.ratio)
-    return Posterior(
+    frequencies = _best_frequencies(state, latents, data, settings, rng)
+    statistics = _statistics(frequencies, latents, data)
+    fit = best_noise(statistics, _FLOOR * statistics.n_rows)
+    weights, covariance = posterior_weights(
+        statistics.gram, _full_cross(frequencies, latents, data, Y), fit.ratio
+    )
+    anchors = np.sort(rng.permutation(len(Y))[:MOST_ANCHORS])
+    posterior = Posterior(
         columns=data.columns,
         frequencies=frequencies,
         weights=weights,
@@ -75,6 +58,26 @@ def _condition(
         anchors=latents.mean[anchors],
         anchor_scores=data.scores[anchors],
     )
+    return posterior, embed(posterior, data.scores)
+
+
+def _best_frequencies(
+    state: State, latents: Embedding, data: Compressed, settings: Settings, rng: np.random.RandomState
+) -> FloatArray:
+    """The draw with the highest evidence, on some of the rows if there are many."""
+    rows = np.sort(rng.permutation(len(data.scores))[:_ROWS_TO_COMPARE_DRAWS])
+    some_latents, some_data = Embedding(latents.mean[rows], latents.cholesky[rows]), data.rows(rows)
+
+    def evidence(frequencies: FloatArray) -> float:
+        statistics = _statistics(frequencies, some_latents, some_data)
+        return best_noise(statistics, _FLOOR * statistics.n_rows).log_evidence
+
+    keys = [jax.random.key(rng.randint(2**31 - 1), impl="rbg") for _ in range(N_FREQUENCY_DRAWS)]
+    draws = [np.array(_draw_frequencies(key, state, settings), dtype=np.float64) for key in keys]
+    return max(draws, key=evidence)
+
+
+_draw_frequencies = partial(jax.jit, static_argnames="settings")(sample_frequencies)
 
 
 def _statistics(frequencies: FloatArray, latents: Embedding, data: Compressed) -> Statistics:

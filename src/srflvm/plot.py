@@ -101,7 +101,7 @@ def decoded_grid(
 ) -> Axes:
     """Decode a grid over the latent plane and tile the images.
 
-    Cells without data near them, where the model would only guess, stay blank.
+    Cells farther than their own diagonal from every row, or where the model is unsure, stay blank.
 
     Parameters
     ----------

@@ -20,8 +20,9 @@ from jax.scipy.stats import norm
 CONCENTRATION_SHAPE = 1.0
 CONCENTRATION_RATE = 1.0
 
-# The implicit gradient divides by a density that can underflow far from all other components.
-_SMALLEST_DENSITY = 1e-6
+# The implicit gradient divides by the density at the draw, tiny between well separated components; this
+# floor trades the rare huge gradients there for a small bias.
+_SMALLEST_DENSITY = 1e-3
 
 
 class Mixture(NamedTuple):
@@ -152,35 +153,44 @@ def _tie_forward(draw: Array, logits: Array, mixture: Mixture):
 
 
 def _tie_backward(residuals, cotangent: Array):
-    draw, logits, mixture = residuals
-    roots = jnp.linalg.inv(mixture.choleskys)
-
-    def pull_back(w: Array, row_logits: Array, g: Array) -> Array:
-        slope = jax.jacfwd(_conditional_distribution)(w, row_logits, mixture, roots)
-        # lower triangular, with the conditional densities on its diagonal
-        density = jnp.maximum(jnp.diag(slope), _SMALLEST_DENSITY)
-        slope = jnp.tril(slope, -1) + jnp.diag(density)
-        pulled = jax.scipy.linalg.solve_triangular(slope, g, lower=True, trans=1)
-        _, to_logits = jax.vjp(lambda x: _conditional_distribution(w, x, mixture, roots), row_logits)
-        return -to_logits(pulled)[0]
-
-    return cotangent, jax.vmap(pull_back)(draw, logits, cotangent), None
+    values = _conditional_distribution(*residuals)
+    # `slope` is lower triangular, with the conditional densities on its diagonal
+    density = jnp.maximum(jnp.diagonal(values.slope, axis1=1, axis2=2), _SMALLEST_DENSITY)
+    slope = jnp.tril(values.slope, -1) + density[:, :, None] * jnp.eye(density.shape[1])
+    pulled = jax.scipy.linalg.solve_triangular(slope, cotangent[..., None], lower=True, trans=1)[..., 0]
+    return cotangent, -jnp.einsum("lq,lkq->lk", pulled, values.logit_slope), None
 
 
 _tie_to_logits.defvjp(_tie_forward, _tie_backward)
 
 
-def _conditional_distribution(w: Array, logits: Array, mixture: Mixture, roots: Array) -> Array:
-    """F_q(w_q | w_1, ..., w_{q-1}) of the mixture, q = 1..Q; `roots` are the C_k^-1.
+class ConditionalDistribution(NamedTuple):
+    """F_q(w_q | w_1, ..., w_{q-1}) of the mixture (L/2, Q), its derivatives in w (L/2, Q, Q) and in the
+    logits (L/2, K, Q)."""
 
-    With u_k = C_k^-1 (w - mean_k), component k's conditional distribution of w_q is Norm(u_kq) and its
-    density norm(u_kq) / C_kqq; components are reweighted by the densities of the coordinates before.
-    """
-    u = jnp.einsum("kqr,kr->kq", roots, w - mixture.means)
-    log_density = norm.logpdf(u) - jnp.log(jnp.diagonal(mixture.choleskys, axis1=1, axis2=2))
-    before = jnp.cumsum(log_density, axis=1) - log_density
-    weights = jax.nn.softmax(logits[:, None] + before, axis=0)
-    return jnp.sum(weights * norm.cdf(u), axis=0)
+    value: Array
+    slope: Array
+    logit_slope: Array
+
+
+def _conditional_distribution(w: Array, logits: Array, mixture: Mixture) -> ConditionalDistribution:
+    """With u_k = C_k^-1 (w - mean_k), component k's conditional distribution of w_q is Norm(u_kq) and its
+    density norm(u_kq) / C_kqq; components are weighted by phi_k times the densities of the coordinates
+    before q. The derivatives follow by the chain rule."""
+    roots = jnp.linalg.inv(mixture.choleskys)
+    u = jnp.einsum("kqr,lkr->lkq", roots, w[:, None, :] - mixture.means)
+    log_density = norm.logpdf(u) + jnp.log(jnp.diagonal(roots, axis1=1, axis2=2))
+    before = jnp.cumsum(log_density, axis=2) - log_density
+    weights = jax.nn.softmax(logits[:, :, None] + before, axis=1)
+    component = norm.cdf(u)
+    value = jnp.sum(weights * component, axis=1)
+    logit_slope = weights * (component - value[:, None, :])
+    # d before_q / dw_j = -sum_{i<q} u_i roots_ij
+    pull = u[..., None] * roots
+    before_slope = -(jnp.cumsum(pull, axis=2) - pull)
+    slope = jnp.einsum("lkq,kqj->lqj", weights * norm.pdf(u), roots)
+    slope += jnp.einsum("lkq,lkqj->lqj", logit_slope, before_slope)
+    return ConditionalDistribution(value, slope, logit_slope)
 
 
 def sample_moment_matched(key: Array, mixture: Mixture, logits: Array) -> Array:

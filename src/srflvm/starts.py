@@ -24,6 +24,7 @@ FREQUENCY_SCALES = (0.35, 0.7, 1.4, 2.0, 3.0, 4.5, 7.0, 10.0)
 FEWEST_ROWS_FOR_NEIGHBOURS = 12
 
 _NEIGHBOUR_DIRECTIONS = 50
+_NEIGHBOUR_STEPS = 500
 _SCALE_ROWS = 2000
 _SCALE_FREQUENCIES = 200
 _LATENT_STD = 0.03
@@ -47,6 +48,7 @@ def neighbour_latents(data: Compressed, n_components: int, rng: np.random.Random
         perplexity=min(30.0, (n_rows - 1) / 3.0),
         init=1e-4 * pca_latents(data, dimensions, rng).astype(np.float32),
         random_state=rng.randint(2**31 - 1),
+        max_iter=_NEIGHBOUR_STEPS,
     )
     embedded = tsne.fit_transform(data.scores[:, :_NEIGHBOUR_DIRECTIONS].astype(np.float32))
     latents = 0.3 * pca_latents(data, n_components, rng)
