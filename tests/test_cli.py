@@ -172,14 +172,14 @@ def test_help_lists_the_commands(arguments):
 
 
 def some_progress():
-    yield srflvm.Progress("start pca", 1, 20, -100.0, 30.0)
+    yield srflvm.Progress("start pca", 1, 20, -100.0, 100, 30.0)
     for iteration in range(6, 21):
-        yield srflvm.Progress("fit", iteration, 20, 50.0, 2.0 * iteration)
+        yield srflvm.Progress("fit", iteration, 20, 50.0, 100, 2.0 * iteration)
 
 
 def test_progress_in_a_terminal():
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with FitBar(console, 100) as bar:
+    with FitBar(console) as bar:
         for progress in some_progress():
             bar(progress)
             bar._bar.refresh()
@@ -190,7 +190,7 @@ def test_progress_in_a_terminal():
 
 def test_progress_in_a_pipe_is_a_line_every_ten_sweeps():
     console = Console(file=io.StringIO(), width=80)
-    with FitBar(console, 100) as bar:
+    with FitBar(console) as bar:
         for progress in some_progress():
             bar(progress)
     assert console.file.getvalue().splitlines() == [

@@ -70,7 +70,9 @@ def test_rows_share_out_what_compression_missed():
 
 def make_regression(rng, n_rows=25, n_features=8, n_columns=3):
     features = rng.standard_normal((n_rows, n_features)) / np.sqrt(n_features)
-    Y = features @ rng.standard_normal((n_features, n_columns)) + 0.3 * rng.standard_normal((n_rows, n_columns))
+    Y = features @ rng.standard_normal((n_features, n_columns)) + 0.3 * rng.standard_normal(
+        (n_rows, n_columns)
+    )
     statistics = Statistics(features.T @ features, features.T @ Y, float(np.sum(Y**2)), n_rows, n_columns)
     return features, Y, statistics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import Any
 
@@ -34,7 +35,7 @@ def check_count(name: str, value: Any, smallest: int = 1) -> int:
 
 def check_positive(name: str, value: Any, *, allow_zero: bool = False) -> float:
     """A finite positive number."""
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     if not good or value < 0 or (value == 0 and not allow_zero):
         kind = "non-negative" if allow_zero else "positive"
         raise ValueError(f"{name}={value!r} must be a {kind} finite number.")

@@ -63,7 +63,7 @@ class GradientMemory(NamedTuple):
     """Adam's moments, and the trust in the step: halved when a step fails, regained slowly."""
 
     adam: Any
-    trust: Array
+    trust: Any
 
 
 @dataclass(frozen=True)

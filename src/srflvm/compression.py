@@ -97,7 +97,7 @@ def _common_scale(centred: FloatArray) -> float:
 def _leading_scores(centred: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:
     n_rows, n_columns = centred.shape
     if min(n_rows, n_columns) > _LARGEST_EXACT:
-        left, singular, right = randomized_svd(centred, limit, n_iter=4, random_state=0)
+        left, singular, right = randomized_svd(centred, limit, random_state=0)
         scores, directions = left * singular, right.T
     elif n_columns <= n_rows:
         _, directions = _leading_eigenpairs(centred.T @ centred, limit)

@@ -124,7 +124,7 @@ def _writable_directory(path: str | Path) -> Path:
 def _fit(model: Any, Y: FloatArray, console: Console) -> float:
     """Fit with a progress bar and return the seconds it took; warnings become plain lines."""
     started = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught, FitBar(console, Y.size) as bar:
+    with warnings.catch_warnings(record=True) as caught, FitBar(console) as bar:
         warnings.simplefilter("always", ConvergenceWarning)
         model.set_params(callbacks=[bar]).fit(Y)
     model.set_params(callbacks=None)
@@ -148,8 +148,8 @@ class FitBar:
     A console that is not a terminal gets a plain line every ten sweeps instead.
     """
 
-    def __init__(self, console: Console, n_entries: int):
-        self._console, self._n_entries = console, n_entries
+    def __init__(self, console: Console):
+        self._console = console
         columns = (SpinnerColumn(), "{task.description}", BarColumn(10), "{task.fields[status]}")
         self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("compiling", total=None, status="")
@@ -173,7 +173,7 @@ class FitBar:
 
     def _pace(self, progress: Progress) -> str:
         """Speed since the stage's first sweep, for that one may have been compiling."""
-        bound = f"bound/entry {progress.elbo / self._n_entries:.4f}"
+        bound = f"bound/entry {progress.elbo / progress.n_entries:.4f}"
         first = self._first.setdefault(progress.stage, progress)
         sweeps, seconds = progress.iteration - first.iteration, progress.seconds - first.seconds
         if sweeps == 0 or seconds <= 0:

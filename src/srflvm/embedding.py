@@ -12,31 +12,33 @@ gets the same answer alone and in any batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import Array
+from sklearn.neighbors import NearestNeighbors
 
 from srflvm._types import FloatArray
 from srflvm.posterior import Posterior
 
 N_NEIGHBOURS = 3
-N_STEPS = 10
+N_STEPS = 15
 
 # Rows are padded to one of these sizes, so that only two programs are ever compiled for a model.
 _CHUNKS = (64, 1024)
 
 
 class Problem(NamedTuple):
-    """Weights in units of the noise (L, R), the frequencies, and the anchors: latents (A, Q), scores (A, R)
-    and decoded scores in units of the noise (A, R)."""
+    """Weights in units of the noise (L, R), the frequencies, and the anchors: latents (A, Q) and decoded
+    scores in units of the noise (A, R)."""
 
     loadings: Array
     frequencies: Array
     anchors: Array
-    anchor_scores: Array
     anchor_outputs: Array
 
 
@@ -57,41 +59,45 @@ class Embedding(NamedTuple):
 
 def embed(posterior: Posterior, scores: FloatArray) -> Embedding:
     """Embed rows given by their compressed scores (see `Columns.scores`)."""
+    similar = _similar_anchors(posterior, scores)
+    targets = scores / np.sqrt(posterior.noise)
     with jax.enable_x64(True):
-        problem, unit = _problem(posterior), np.sqrt(posterior.noise)
-        parts = [_solve_rows(problem, jnp.asarray(chunk), unit) for chunk in _padded_chunks(scores)]
+        problem = _problem(posterior)
+        chunks = zip(_padded_chunks(targets), _padded_chunks(similar), strict=True)
+        parts = [_solve_rows(problem, *map(jnp.asarray, chunk)) for chunk in chunks]
         mean, cholesky = (np.concatenate(arrays)[: len(scores)] for arrays in zip(*parts, strict=True))
     return Embedding(mean, cholesky)
+
+
+def _similar_anchors(posterior: Posterior, scores: FloatArray) -> npt.NDArray[np.intp]:
+    n_neighbours = min(N_NEIGHBOURS, len(posterior.anchors))
+    search = NearestNeighbors(n_neighbors=n_neighbours, algorithm="brute").fit(posterior.anchor_scores)
+    return search.kneighbors(scores, return_distance=False)
 
 
 def _problem(posterior: Posterior) -> Problem:
     loadings = posterior.weights @ posterior.columns.directions / np.sqrt(posterior.noise)
     outputs = posterior.features(posterior.anchors) @ loadings
-    arrays = (loadings, posterior.frequencies, posterior.anchors, posterior.anchor_scores, outputs)
-    return Problem(*map(jnp.asarray, arrays))
+    return Problem(*map(jnp.asarray, (loadings, posterior.frequencies, posterior.anchors, outputs)))
 
 
-def _padded_chunks(scores: FloatArray):
-    size = _CHUNKS[0] if len(scores) <= _CHUNKS[0] else _CHUNKS[1]
-    for start in range(0, len(scores), size):
-        chunk = scores[start : start + size]
+def _padded_chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
+    size = _CHUNKS[0] if len(rows) <= _CHUNKS[0] else _CHUNKS[1]
+    for start in range(0, len(rows), size):
+        chunk = rows[start : start + size]
         yield np.pad(chunk, ((0, size - len(chunk)), (0, 0)))
 
 
 @jax.jit
-def _solve_rows(problem: Problem, scores: Array, unit: Array) -> tuple[Array, Array]:
-    targets = scores / unit
-    latents, end = _climb(problem, targets, _starting_latents(problem, scores, targets))
+def _solve_rows(problem: Problem, targets: Array, similar: Array) -> tuple[Array, Array]:
+    latents, end = _climb(problem, targets, _starting_latents(problem, targets, similar))
     return latents, _inverse_root(end.hessian)
 
 
-def _starting_latents(problem: Problem, scores: Array, targets: Array) -> Array:
-    """Of the anchors with the most similar scores, the latent that explains each row best."""
-    squares = jnp.sum(problem.anchor_scores**2, axis=1)
-    distances = squares - 2.0 * scores @ problem.anchor_scores.T
-    _, nearest = jax.lax.top_k(-distances, min(N_NEIGHBOURS, len(problem.anchors)))
-    latents = problem.anchors[nearest]
-    residuals = targets[:, None, :] - problem.anchor_outputs[nearest]
+def _starting_latents(problem: Problem, targets: Array, similar: Array) -> Array:
+    """Of the similar anchors (n, k), the latent that explains each row best."""
+    latents = problem.anchors[similar]
+    residuals = targets[:, None, :] - problem.anchor_outputs[similar]
     losses = jnp.sum(residuals**2, axis=-1) + jnp.sum(latents**2, axis=-1)
     best = jnp.argmin(losses, axis=1)
     return jnp.take_along_axis(latents, best[:, None, None], axis=1)[:, 0]

@@ -16,7 +16,7 @@ from srflvm import fitting
 from srflvm._types import FloatArray
 from srflvm.embedding import embed
 from srflvm.fitted import record, stationary_kernel, stationary_spectral_density
-from srflvm.posterior import Decoded
+from srflvm.posterior import Decoded, Posterior
 from srflvm.progress import PrintProgress
 from srflvm.scoring import draw_rows, log_density
 
@@ -126,6 +126,27 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     >>> Y_hat, Y_std = model.inverse_transform(Z, return_std=True)
     """
 
+    embedding_: FloatArray
+    embedding_std_: FloatArray
+    elbo_: float
+    elbo_history_: FloatArray
+    n_iter_: int
+    converged_: bool
+    interrupted_: bool
+    start_: str
+    start_elbos_: dict[str, float]
+    n_rejected_steps_: int
+    noise_variance_: float
+    amplitude_: float
+    frequencies_: FloatArray
+    mixture_weights_: FloatArray
+    mixture_means_: FloatArray
+    mixture_covariances_: FloatArray
+    concentration_: float
+    n_features_in_: int
+    _posterior: Posterior
+    _state: Any
+
     def __init__(
         self,
         n_components: int = 2,
@@ -190,7 +211,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self._warn_not_converged()
         return self
 
-    def fit_transform(self, Y: Any, y: Any = None) -> FloatArray:
+    def fit_transform(self, Y: Any, y: Any = None) -> FloatArray:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Fit and return the embedding of Y, the same as `fit(Y).transform(Y)`."""
         return self.fit(Y).embedding_.copy()
 
@@ -338,7 +359,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             init = check.check_initial_latents(init, len(Y), self.n_components)
         callbacks = tuple(self.callbacks or ())
         if self.verbose:
-            callbacks = (*callbacks, PrintProgress(Y.size, int(self.verbose)))
+            callbacks = (*callbacks, PrintProgress(int(self.verbose)))
         return fitting.Options(
             n_components=int(self.n_components),
             n_frequencies=int(n_frequencies),

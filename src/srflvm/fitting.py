@@ -33,12 +33,14 @@ _TOLERATED_REJECTIONS = 0.2
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback sees after each sweep: `stage` names the start being tried, or says "fit"."""
+    """What a callback sees after each sweep: `stage` names the start being tried, or says "fit"; `elbo` is
+    the bound on all `n_entries` entries of the rows being fitted."""
 
     stage: str
     iteration: int
     n_iterations: int
     elbo: float
+    n_entries: int
     seconds: float
 
 
@@ -64,6 +66,7 @@ class Options:
     learning_rate: float
     dtype: np.dtype
     callbacks: tuple[Callback, ...] = ()
+    stage: str = "fit"
 
     @property
     def init_name(self) -> str:
@@ -127,6 +130,7 @@ class _Course:
 
     def __init__(self, data: Compressed, Y: FloatArray, options: Options, rng: np.random.RandomState):
         self.data, self.Y, self.options, self.rng = data, Y, options, rng
+        self.n_entries = len(Y) * data.n_columns
         self.model = blocks.build_model(options.settings)
         self.floor = smallest_ratio(len(Y), options.dtype)
         targets = Targets(
@@ -230,7 +234,8 @@ class _Course:
     def _enter_from_landmarks(self) -> tuple[Entrant, dict[str, float]]:
         """Fit a random subset of the rows, place all rows with its model, and go on from there."""
         index = np.sort(self.rng.permutation(len(self.Y))[:MOST_LANDMARKS])
-        course = _Course(self.data.rows(index), self.Y[index], self.options, self.rng)
+        options = replace(self.options, stage="landmarks")
+        course = _Course(self.data.rows(index), self.Y[index], options, self.rng)
         entrant, bounds = course.find_start()
         fitted = course.freeze(course.finish(entrant), bounds)
         placed = embed(fitted.posterior, self.data.scores)
@@ -246,7 +251,7 @@ class _Course:
         if entrant.run.interrupted:
             return entrant
         n_sweeps = self.options.max_iter - entrant.n_skipped - entrant.run.n_sweeps
-        return self._advance(entrant, n_sweeps, "fit", self.options.tol)
+        return self._advance(entrant, n_sweeps, self.options.stage, self.options.tol)
 
     def _advance(self, entrant: Entrant, n_sweeps: int, stage: str, tol: float = 0.0) -> Entrant:
         run = bcd.advance(
@@ -256,16 +261,17 @@ class _Course:
             self.fit_data,
             n_sweeps=n_sweeps,
             schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
-            tolerance=tol * self.data.scores.shape[0] * self.data.n_columns,
+            tolerance=tol * self.n_entries,
             window=2 if entrant.n_skipped else 5,
-            callbacks=[self._reporter(callback, stage) for callback in self.options.callbacks],
+            callbacks=[self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks],
         )
         return replace(entrant, run=run)
 
-    def _reporter(self, callback: Callback, stage: str) -> bcd.Callback:
+    def _reporter(self, callback: Callback, stage: str, n_skipped: int) -> bcd.Callback:
         def report(run: bcd.Run) -> bool | None:
             elbo = self._in_data_units(run.history[-1])
-            return callback(Progress(stage, run.n_sweeps, self.options.max_iter, elbo, run.seconds))
+            n_sweeps = self.options.max_iter - n_skipped
+            return callback(Progress(stage, run.n_sweeps, n_sweeps, elbo, self.n_entries, run.seconds))
 
         return report
 
@@ -293,7 +299,7 @@ class _Course:
 
     def _in_data_units(self, bound: float) -> float:
         """log p of raw data: the density of y = mean + scale * u is that of u divided by scale."""
-        return bound - self.data.scores.shape[0] * self.data.n_columns * np.log(self.data.columns.scale)
+        return bound - self.n_entries * np.log(self.data.columns.scale)
 
 
 def free_factor(cholesky: FloatArray, diagonal: bool) -> FloatArray:

@@ -58,7 +58,7 @@ def freeze(
         anchors=latents.mean[anchors],
         anchor_scores=data.scores[anchors],
     )
-    return posterior, embed(posterior, data.scores)
+    return posterior, embed(posterior, data.columns.scores(Y))
 
 
 def _best_frequencies(

@@ -8,14 +8,13 @@ from srflvm.fitting import Progress
 class PrintProgress:
     """A callback that prints a line now and then: the more `verbose`, the more often."""
 
-    def __init__(self, n_entries: int, verbose: int = 1):
-        self.n_entries = n_entries
+    def __init__(self, verbose: int = 1):
         self.every = max(10 // max(verbose, 1), 1)
 
     def __call__(self, progress: Progress) -> None:
         if progress.iteration % self.every and progress.iteration != progress.n_iterations:
             return
-        per_entry = progress.elbo / self.n_entries
+        per_entry = progress.elbo / progress.n_entries
         print(
             f"[srflvm] {progress.stage}: sweep {progress.iteration}/{progress.n_iterations}, "
             f"bound per entry {per_entry:.4f}, {progress.seconds:.1f} s",

@@ -7,8 +7,8 @@ a search in one dimension.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -40,14 +40,6 @@ class Fit:
     log_evidence: float
 
 
-def gather(features: Iterable[FloatArray], targets: Iterable[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Phi'Phi and Phi'Y summed over chunks of rows."""
-    gram = cross = np.zeros(())
-    for phi, y in zip(features, targets, strict=True):
-        gram, cross = gram + phi.T @ phi, cross + phi.T @ y
-    return gram, cross
-
-
 def best_noise(statistics: Statistics, smallest_ratio: float) -> Fit:
     """Maximise the evidence over noise and amplitude."""
     values, vectors = np.linalg.eigh(statistics.gram)
@@ -61,7 +53,7 @@ def best_noise(statistics: Statistics, smallest_ratio: float) -> Fit:
     grid = np.linspace(low, high, 25)
     peak = int(np.argmax([profile(point).log_evidence for point in grid]))
     bounds = (grid[max(peak - 1, 0)], grid[min(peak + 1, len(grid) - 1)])
-    found = minimize_scalar(lambda point: -profile(point).log_evidence, bounds=bounds, method="bounded")
+    found: Any = minimize_scalar(lambda point: -profile(point).log_evidence, bounds=bounds, method="bounded")
     return max((profile(found.x), profile(grid[peak])), key=lambda fit: fit.log_evidence)
 
 

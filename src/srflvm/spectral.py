@@ -9,7 +9,7 @@ their prior given z, so marginally q(w_l) = sum_k phi_lk N(mean_k, C_k C_k').
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,15 +35,15 @@ class Mixture(NamedTuple):
 class Sticks(NamedTuple):
     """q(v_k) = Beta(a_k, b_k), k < K."""
 
-    a: Array
-    b: Array
+    a: Any
+    b: Any
 
 
 class Concentration(NamedTuple):
     """q(alpha) = Gamma(shape, rate)."""
 
-    shape: Array
-    rate: Array
+    shape: Any
+    rate: Any
 
 
 def expected_log_sticks(sticks: Sticks) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ settings made for another.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from sklearn.manifold import TSNE
@@ -43,10 +44,11 @@ def neighbour_latents(data: Compressed, n_components: int, rng: np.random.Random
     """t-SNE of the leading scores, to unit variance; dimensions past its third come from PCA."""
     dimensions = min(n_components, 3)
     n_rows = len(data.scores)
+    start: Any = 1e-4 * pca_latents(data, dimensions, rng).astype(np.float32)
     tsne = TSNE(
         n_components=dimensions,
         perplexity=min(30.0, (n_rows - 1) / 3.0),
-        init=1e-4 * pca_latents(data, dimensions, rng).astype(np.float32),
+        init=start,
         random_state=rng.randint(2**31 - 1),
         max_iter=_NEIGHBOUR_STEPS,
     )

@@ -1,0 +1,84 @@
+"""What the benchmark commands share: data, scores, tables, and where results are written."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sklearn.model_selection import KFold, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+CONSOLE = Console(width=140)
+
+
+def data_folder() -> Path:
+    """The folder of data files, from SRFLVM_DATA."""
+    folder = os.environ.get("SRFLVM_DATA")
+    if not folder or not Path(folder).is_dir():
+        raise SystemExit("Set SRFLVM_DATA to the folder that holds mnist.npz and cifar10_gray20.npz.")
+    return Path(folder)
+
+
+def load_mnist() -> tuple[np.ndarray, np.ndarray]:
+    """All 70 000 images in [0, 1] and their digits; 60 000 for training come first."""
+    archive = np.load(data_folder() / "mnist.npz")
+    return (archive["Y"] / np.float32(255)).astype(np.float32), archive["labels"]
+
+
+def mnist_subset(seed: int, n_rows: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+    """A random subset of all images."""
+    Y, labels = load_mnist()
+    index = np.random.RandomState(seed).permutation(len(Y))[:n_rows]
+    return Y[index], labels[index]
+
+
+def cifar_subset(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """400 random images of each of classes 0 to 4, 20 x 20 pixels, grey."""
+    archive = np.load(data_folder() / "cifar10_gray20.npz")
+    labels, rng = archive["labels"], np.random.RandomState(seed)
+    index = np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:400] for c in range(5)])
+    return (archive["Y"][index] / np.float32(255)).astype(np.float32), labels[index]
+
+
+def nearest_neighbours(Z: np.ndarray, labels: np.ndarray, k: int = 1) -> float:
+    """Five-fold accuracy of a k-nearest-neighbour classifier."""
+    folds = KFold(5, shuffle=True, random_state=0)
+    return float(cross_val_score(KNeighborsClassifier(k), Z, labels, cv=folds).mean())
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """The result and the wall time."""
+    started = time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - started
+
+
+def report(name: str, title: str, columns: list[str], rows: list[list[str]], command: str) -> None:
+    """Print a table and write it as Markdown with the command, machine, versions and date."""
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    CONSOLE.print(table)
+    lines = [f"# {title}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines += ["", f"Written by `{command}` on {datetime.date.today()}: {_machine()}.", ""]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.md").write_text("\n".join(lines))
+    CONSOLE.print(f"written to docs/results/{name}.md")
+
+
+def _machine() -> str:
+    versions = ", ".join(f"{p} {version(p)}" for p in ("srflvm", "jax", "scikit-learn", "numpy"))
+    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}"

@@ -1,0 +1,13 @@
+"""All of scikit-learn's own checks, with none expected to fail."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from srflvm import SRFLVM
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([SRFLVM()])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
