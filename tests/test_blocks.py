@@ -9,9 +9,8 @@ from scipy.special import logsumexp
 from scipy.stats import gamma, multivariate_normal
 
 from srflvm import blocks
-from srflvm.blocks import FitData, Settings, StartingPoint
+from srflvm.blocks import FitData, Settings, StartingPoint, free_factor
 from srflvm.evidence import Targets
-from srflvm.fitting import free_factor
 
 FLOAT64 = np.dtype(np.float64)
 

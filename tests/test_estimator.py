@@ -242,6 +242,13 @@ def test_ctrl_c_keeps_the_best_state(init):
     assert np.isfinite(model.embedding_).all()
 
 
+def test_a_callback_can_stop_the_fit_while_starts_are_compared():
+    model = quick_fit(small_data()[0], callbacks=[lambda p: p.iteration == 2], init="auto", max_iter=9)
+    assert model.n_iter_ == 2
+    assert not model.interrupted_
+    assert set(model.start_elbos_) <= {"pca", "neighbors"}
+
+
 def test_ctrl_c_before_anything_is_worth_keeping_is_passed_on(monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -269,7 +276,8 @@ def test_init_array_and_random_and_n_init():
     placed = quick_fit(Y, init=small_model().embedding_)
     assert placed.start_ == "array"
     several = quick_fit(Y, init="random", n_init=3)
-    assert several.start_ == "random"
+    assert several.start_ in {"random", "random 2", "random 3"}
+    assert set(several.start_elbos_) == {"random", "random 2", "random 3"}
     assert several.elbo_ >= quick_fit(Y, init="random").elbo_ - 30
 
 

@@ -99,6 +99,18 @@ def test_single_and_double_precision_agree():
     assert single._state["latent_mean"].dtype == np.float32
 
 
+def test_ctrl_c_on_the_landmarks_still_places_all_rows(monkeypatch):
+    def interrupt(progress):
+        if progress.stage == "landmarks":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("srflvm.fitting.MOST_LANDMARKS", 40)
+    model = quick_fit(base(), init="auto", callbacks=[interrupt], max_iter=5)
+    assert model.interrupted_
+    assert model.n_iter_ == 1
+    assert_sound(model, base())
+
+
 def test_many_rows_start_from_landmarks(monkeypatch):
     monkeypatch.setattr("srflvm.fitting.MOST_LANDMARKS", 40)
     stages = []

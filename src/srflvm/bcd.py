@@ -189,7 +189,8 @@ class Carry(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run under way (or ended). `state` is the one with the best smoothed bound so far."""
+    """A run under way (or ended). `state` is the one with the best smoothed bound so far; `stopped` says
+    that a callback ended it, `interrupted` that Ctrl-C did."""
 
     carry: Carry
     state: State
@@ -200,10 +201,16 @@ class Run:
     seconds: float = 0.0
     converged: bool = False
     interrupted: bool = False
+    stopped: bool = False
 
     @property
     def n_sweeps(self) -> int:
         return len(self.history)
+
+    @property
+    def ended_early(self) -> bool:
+        """By Ctrl-C or by a callback."""
+        return self.interrupted or self.stopped
 
 
 Callback = Callable[[Run], bool | None]
@@ -237,17 +244,18 @@ def advance(
     changes nothing.
     """
     callbacks = tuple(callbacks)
-    run = replace(run, interrupted=False)
+    run = replace(run, interrupted=False, stopped=False)
     for _ in range(n_sweeps):
         try:
             run = _one_sweep(model, run, key, data, schedule)
             run = replace(run, converged=has_converged(run.history, tolerance, window))
-            wants_stop = [bool(callback(run)) for callback in callbacks]
+            wishes = [bool(callback(run)) for callback in callbacks]
+            run = replace(run, stopped=any(wishes))
         except KeyboardInterrupt:
             if not run.history:
                 raise
             return replace(run, interrupted=True)
-        if run.converged or any(wants_stop):
+        if run.converged or run.stopped:
             break
     return run
 

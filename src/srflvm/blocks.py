@@ -107,6 +107,15 @@ def cholesky_factor(factor: Any) -> Any:
     return scale[..., None] * (identity + xp.tril(factor, -1))
 
 
+def free_factor(cholesky: FloatArray, diagonal: bool) -> FloatArray:
+    """The free parameters whose `cholesky_factor` is given (its diagonal only, if asked)."""
+    stds = np.diagonal(cholesky, axis1=1, axis2=2)
+    if diagonal:
+        return np.log(stds)
+    relative = np.tril(cholesky / stds[:, :, None], -1)
+    return relative + np.log(stds)[:, :, None] * np.eye(stds.shape[1])
+
+
 def diagonal_of(factor: Any) -> Any:
     """The log standard deviations among the free parameters, (n, Q)."""
     xp = factor.__array_namespace__()

@@ -29,7 +29,7 @@ from srflvm._types import FloatArray
 from srflvm._version import __version__
 from srflvm.blocks import STEPS_PER_SWEEP
 from srflvm.estimator import SRFLVM
-from srflvm.fitting import Progress
+from srflvm.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

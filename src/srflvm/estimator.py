@@ -59,7 +59,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
         The start decides which optimum is reached. "auto" runs a PCA start and a neighbour-embedding
-        start for a few sweeps and goes on with the one whose bound is higher.
+        start for a few sweeps and goes on with the one whose bound is higher. (With fewer than 12 rows
+        a random start replaces the neighbours; with more than 5000 the race is run on 5000 landmarks,
+        whose model places the other rows before the last sweeps on all of them.)
     learning_rate : float, default=0.02
         Step size of the gradient steps, decaying along a cosine.
     dtype : {"float32", "float64"}, default="float32"
@@ -77,7 +79,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     Attributes
     ----------
     embedding_ : ndarray (N, n_components)
-        Latent means of the training rows; equal to `transform` of them.
+        Latents of the training rows under the frozen model; equal to `transform` of them.
     embedding_std_ : ndarray (N, n_components)
         Their standard deviations.
     elbo_ : float
@@ -85,7 +87,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     elbo_history_ : ndarray (n_iter_,)
         The bound at each sweep of the winning start.
     n_iter_ : int
-        Sweeps made.
+        Sweeps made by the winning start, on all rows.
     converged_ : bool
         Whether `tol` was reached.
     interrupted_ : bool
@@ -93,7 +95,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     start_ : str
         Which start won.
     start_elbos_ : dict
-        The bound that each start had reached when it was last compared.
+        The bound that each start had reached when it was last compared (scaled to all rows, if the race
+        was run on landmarks).
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
     noise_variance_, amplitude_ : float
@@ -207,7 +210,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             check.check_warm_state(state, options, len(Y))
         fitted = fitting.fit(Y, options, rng, state)
         record(self, fitted)
-        if not (fitted.converged or fitted.interrupted):
+        if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
             self._warn_not_converged()
         return self
 

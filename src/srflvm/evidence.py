@@ -50,7 +50,7 @@ def smallest_ratio(n_rows: int, dtype: jnp.dtype) -> float:
 
     Phi'Phi has trace N, and exactly collinear features make its rounding error largest: measured in
     float32, its smallest eigenvalue is down to -14 N eps at N = 60 000 and falls a little faster than N
-    beyond. Twice that is kept as a floor.
+    beyond. A little more than twice that is kept as a floor.
     """
     growth = max(1.0, (n_rows / 60_000.0) ** 0.5)
     return 32.0 * growth * n_rows * float(jnp.finfo(dtype).eps)

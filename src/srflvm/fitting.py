@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -17,6 +16,7 @@ from srflvm.evidence import Targets, smallest_ratio
 from srflvm.exceptions import NumericalError
 from srflvm.freezing import freeze
 from srflvm.posterior import Posterior
+from srflvm.progress import Callback, Progress
 
 # More rows than this: a neighbour start is made on a random subset whose model places the other rows.
 MOST_LANDMARKS = 5000
@@ -29,22 +29,6 @@ MOST_HEATS = 6
 
 # A run with more dropped steps than this share is repeated with safer settings.
 _TOLERATED_REJECTIONS = 0.2
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a callback sees after each sweep: `stage` names the start being tried, or says "fit"; `elbo` is
-    the bound on all `n_entries` entries of the rows being fitted."""
-
-    stage: str
-    iteration: int
-    n_iterations: int
-    elbo: float
-    n_entries: int
-    seconds: float
-
-
-Callback = Callable[[Progress], bool | None]
 
 
 @dataclass(frozen=True)
@@ -99,6 +83,7 @@ class Fitted:
     n_rejected: int
     converged: bool
     interrupted: bool
+    stopped: bool
     start: str
     start_elbos: dict[str, float] = field(default_factory=dict)
 
@@ -131,6 +116,7 @@ class _Course:
     def __init__(self, data: Compressed, Y: FloatArray, options: Options, rng: np.random.RandomState):
         self.data, self.Y, self.options, self.rng = data, Y, options, rng
         self.n_entries = len(Y) * data.n_columns
+        self.n_rejected = 0
         self.model = blocks.build_model(options.settings)
         self.floor = smallest_ratio(len(Y), options.dtype)
         targets = Targets(
@@ -151,12 +137,16 @@ class _Course:
         if names == ["auto"]:
             enough = len(self.Y) >= starts.FEWEST_ROWS_FOR_NEIGHBOURS
             names = ["pca", "neighbors"] if enough else ["pca", "random"]
-        return names * self.options.n_init
+        return [f"{name}{again}" for again in self._repeats() for name in names]
+
+    def _repeats(self) -> list[str]:
+        return [""] + [f" {number}" for number in range(2, self.options.n_init + 1)]
 
     def _starting_latents(self, name: str) -> FloatArray:
-        if name == "array":
+        kind = name.split()[0]
+        if kind == "array":
             return np.asarray(self.options.init, dtype=np.float64)
-        return starts.LATENTS[name](self.data, self.options.n_components, self.rng)
+        return starts.LATENTS[kind](self.data, self.options.n_components, self.rng)
 
     def _enter_at(self, name: str, latents: FloatArray) -> Entrant:
         options = self.options
@@ -194,17 +184,17 @@ class _Course:
         entrants = self._first_heat(names)
         bounds = self._bounds(entrants) if len(entrants) > 1 else {}
         before = [entrant.run.history[:1] for entrant in entrants]
-        interrupted = any(entrant.run.interrupted for entrant in entrants)
+        ended = [entrant.run for entrant in entrants if entrant.run.ended_early]
         for _ in range(MOST_HEATS - 1):
             entrants = self._still_in_the_race(entrants, before)
-            if len(entrants) == 1 or interrupted:
+            if len(entrants) == 1 or ended:
                 break
             before = [(entrant.run.best,) for entrant in entrants]
             entrants = [self._heat(entrant) for entrant in entrants]
-            interrupted = any(entrant.run.interrupted for entrant in entrants)
+            ended = [entrant.run for entrant in entrants if entrant.run.ended_early]
             bounds |= self._bounds(entrants)
         winner = max(entrants, key=lambda entrant: entrant.run.best)
-        return replace(winner, run=replace(winner.run, interrupted=interrupted)), bounds
+        return _ended_like(winner, ended), bounds
 
     @staticmethod
     def _still_in_the_race(entrants: list[Entrant], before: list[tuple[float, ...]]) -> list[Entrant]:
@@ -220,7 +210,7 @@ class _Course:
         for name in names:
             entrant = self._enter_at(name, self._starting_latents(name))
             entrants.append(self._heat(entrant) if len(names) > 1 else entrant)
-            if entrants[-1].run.interrupted:
+            if entrants[-1].run.ended_early:
                 break
         return entrants
 
@@ -236,19 +226,28 @@ class _Course:
         index = np.sort(self.rng.permutation(len(self.Y))[:MOST_LANDMARKS])
         options = replace(self.options, stage="landmarks")
         course = _Course(self.data.rows(index), self.Y[index], options, self.rng)
-        entrant, bounds = course.find_start()
-        fitted = course.freeze(course.finish(entrant), bounds)
+        winner, bounds = course.find_start()
+        winner = course.finish(winner)
+        landmark_run, fitted = winner.run, course.freeze(winner, bounds)
         placed = embed(fitted.posterior, self.data.scores)
         state = dict(fitted.state)
         state["latent_mean"] = jnp.asarray(placed.mean, self.options.dtype)
         diagonal = self.options.latent_covariance_type == "diag"
-        state["latent_factor"] = jnp.asarray(free_factor(placed.cholesky, diagonal), self.options.dtype)
+        state["latent_factor"] = jnp.asarray(
+            blocks.free_factor(placed.cholesky, diagonal), self.options.dtype
+        )
+        self.n_rejected += course.n_rejected
         n_skipped = int(_LANDMARK_SHARE * self.options.max_iter)
-        return replace(self.enter(f"landmarks, {fitted.start}", state), n_skipped=n_skipped), bounds
+        entrant = replace(self.enter(f"landmarks, {fitted.start}", state), n_skipped=n_skipped)
+        if landmark_run.ended_early:
+            # one sweep over all rows, for a bound on all of them; then no more
+            entrant = _ended_like(self._advance(entrant, 1, self.options.stage), [landmark_run])
+        share = len(self.Y) / len(index)
+        return entrant, {name: share * bound for name, bound in bounds.items()}
 
     def finish(self, entrant: Entrant) -> Entrant:
         """Go on to the end."""
-        if entrant.run.interrupted:
+        if entrant.run.ended_early:
             return entrant
         n_sweeps = self.options.max_iter - entrant.n_skipped - entrant.run.n_sweeps
         return self._advance(entrant, n_sweeps, self.options.stage, self.options.tol)
@@ -265,6 +264,7 @@ class _Course:
             window=2 if entrant.n_skipped else 5,
             callbacks=[self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks],
         )
+        self.n_rejected += run.n_rejected - entrant.run.n_rejected
         return replace(entrant, run=run)
 
     def _reporter(self, callback: Callback, stage: str, n_skipped: int) -> bcd.Callback:
@@ -290,9 +290,10 @@ class _Course:
             state=run.state,
             elbo=self._in_data_units(run.best),
             history=np.array([self._in_data_units(bound) for bound in run.history]),
-            n_rejected=run.n_rejected,
+            n_rejected=self.n_rejected,
             converged=run.converged,
             interrupted=run.interrupted,
+            stopped=run.stopped,
             start=entrant.name,
             start_elbos=bounds,
         )
@@ -302,10 +303,8 @@ class _Course:
         return bound - self.n_entries * np.log(self.data.columns.scale)
 
 
-def free_factor(cholesky: FloatArray, diagonal: bool) -> FloatArray:
-    """The free parameters whose `blocks.cholesky_factor` is given (its diagonal only, if asked)."""
-    stds = np.diagonal(cholesky, axis1=1, axis2=2)
-    if diagonal:
-        return np.log(stds)
-    relative = np.tril(cholesky / stds[:, :, None], -1)
-    return relative + np.log(stds)[:, :, None] * np.eye(stds.shape[1])
+def _ended_like(entrant: Entrant, runs: list[bcd.Run]) -> Entrant:
+    """The entrant, marked as ended early by what ended any of the runs."""
+    interrupted = entrant.run.interrupted or any(run.interrupted for run in runs)
+    stopped = entrant.run.stopped or any(run.stopped for run in runs)
+    return replace(entrant, run=replace(entrant.run, interrupted=interrupted, stopped=stopped))

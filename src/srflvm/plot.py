@@ -152,7 +152,8 @@ def elbo_curve(model: Any, *, ax: Axes | None = None) -> Axes:
         marker="o" if len(history) == 1 else None,
         label=f"start {model.start_}" + (", won" if len(model.start_elbos_) > 1 else ""),
     )
-    lost = {name: bound for name, bound in model.start_elbos_.items() if name != model.start_}
+    winner = model.start_.removeprefix("landmarks, ")
+    lost = {name: bound for name, bound in model.start_elbos_.items() if name != winner}
     for index, (name, bound) in enumerate(lost.items()):
         colour = COLOURS[(index + 2) % len(COLOURS)]
         ax.axhline(bound / n_entries, color=colour, linestyle="--", label=f"start {name}, given up")

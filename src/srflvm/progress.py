@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from srflvm.fitting import Progress
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after each sweep.
+
+    `stage` is "start" and the name of the start being tried, "landmarks" for the subset of many rows, or
+    "fit"; `elbo` is the bound on all `n_entries` entries of the rows being fitted, `seconds` the time spent
+    in the sweeps of this start.
+    """
+
+    stage: str
+    iteration: int
+    n_iterations: int
+    elbo: float
+    n_entries: int
+    seconds: float
+
+
+Callback = Callable[[Progress], bool | None]
 
 
 class PrintProgress:

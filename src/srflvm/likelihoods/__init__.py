@@ -1,4 +1,4 @@
-"""Likelihoods by name. A new one is one file and one line here."""
+"""Likelihoods by name."""
 
 from srflvm.likelihoods.gaussian import Gaussian
 
