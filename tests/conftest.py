@@ -8,9 +8,28 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jax
 import pytest
+from model_files import fit_briefly, some_rows
 
 
 @pytest.fixture(autouse=True)
 def double_precision():
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(scope="session")
+def model():
+    return fit_briefly(some_rows())
+
+
+@pytest.fixture(scope="session")
+def saved(model, tmp_path_factory):
+    """A file that tests read but do not change."""
+    path = tmp_path_factory.mktemp("saved") / "model.srflvm"
+    model.save(path)
+    return path
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "model.srflvm"

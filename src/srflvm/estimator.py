@@ -114,8 +114,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     References
     ----------
-    Y. Li, Z. Lin, F. Yin, M. M. Zhang, "Preventing model collapse in Gaussian process latent variable
-    models" and "Scalable random feature latent variable models".
+    "Scalable random feature latent variable models", which extends G. W. Gundersen, M. M. Zhang and
+    B. E. Engelhardt, "Latent variable modeling with random features", AISTATS 2021.
 
     Examples
     --------

@@ -1,0 +1,227 @@
+"""Damaged, foreign and unsound model files are refused with a reason."""
+
+import hashlib
+import json
+import pickle
+
+import numpy as np
+import pytest
+from model_files import assert_same, read, write
+from safetensors.numpy import save as to_bytes
+
+import srflvm
+from srflvm import ModelFileError, persistence
+
+ANCHORS = ("posterior.anchors", "posterior.anchor_scores")
+DIRECTIONS = ("columns.directions", "posterior.anchor_scores")
+
+
+def test_a_missing_file_is_named(target):
+    with pytest.raises(FileNotFoundError, match=r"There is no model file .*model\.srflvm"):
+        srflvm.load(target)
+
+
+def test_a_directory_is_not_a_model(model, tmp_path):
+    with pytest.raises(ModelFileError, match="is not a file"):
+        srflvm.load(tmp_path)
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        model.save(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"a,b\n1,2\n" * 100, bytes(1000), pickle.dumps([1.0])])
+def test_foreign_files_are_refused(target, content):
+    target.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"model.srflvm is not a model file.*SRFLVM\.save"):
+        srflvm.load(target)
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
+def test_other_safetensors_files_are_refused(target, metadata):
+    target.write_bytes(to_bytes({"weight": np.zeros((2, 2), np.float16)}, metadata))
+    with pytest.raises(ModelFileError, match="a safetensors file but not a model file"):
+        srflvm.load(target)
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.01, 0.1, 0.3, 0.6, 0.9, 0.9999])
+def test_truncated_files_are_refused(saved, target, share):
+    content = saved.read_bytes()
+    target.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ModelFileError, match="cut short"):
+        srflvm.load(target)
+
+
+def test_lengthened_files_are_refused(saved, target):
+    target.write_bytes(saved.read_bytes() + b"\0" * 8)
+    with pytest.raises(ModelFileError, match="damaged"):
+        srflvm.load(target)
+
+
+def flips():
+    """Places as shares of the file, and masks; half of the places are in the header."""
+    random = np.random.RandomState(0)
+    places = np.concatenate([random.uniform(0.0, 0.1, 20), random.uniform(0.1, 1.0, 20), [0.0]])
+    return [(float(place), int(mask)) for place, mask in zip(places, random.randint(1, 256, 41), strict=True)]
+
+
+@pytest.mark.parametrize(("share", "mask"), flips())
+def test_a_changed_byte_never_gives_another_model(model, saved, target, share, mask):
+    content = bytearray(saved.read_bytes())
+    content[int(share * len(content))] ^= mask
+    target.write_bytes(content)
+    try:
+        loaded = srflvm.load(target)
+    except ModelFileError:
+        return
+    assert_same(loaded, model)
+
+
+def test_every_single_bit_of_a_number_counts(saved, target):
+    content = bytearray(saved.read_bytes())
+    content[-1] ^= 1
+    target.write_bytes(content)
+    with pytest.raises(ModelFileError, match="numbers do not have the checksum"):
+        srflvm.load(target)
+
+
+def change_plain(entry, name, value):
+    def change(header, tensors):
+        header["model"][entry][name] = value
+
+    return change
+
+
+def change_entry(name, value):
+    def change(header, tensors):
+        header["model"][name] = value
+
+    return change
+
+
+def change_header(**entries):
+    def change(header, tensors):
+        header.update(entries)
+
+    return change
+
+
+def change_tensor(name, function):
+    def change(header, tensors):
+        tensors[name] = np.asarray(function(tensors[name]))
+
+    return change
+
+
+def change_tensors(names, function):
+    def change(header, tensors):
+        for name in names:
+            change_tensor(name, function)(header, tensors)
+
+    return change
+
+
+def drop(*names):
+    def change(header, tensors):
+        for name in names:
+            del tensors[name]
+
+    return change
+
+
+def set_first(value):
+    def change(tensor):
+        changed = np.array(tensor)
+        changed.flat[0] = value
+        return changed
+
+    return change
+
+
+CHANGES = {
+    "newer version": (
+        change_header(schema_version=2, library_version="9.8.7"),
+        "written by srflvm 9.8.7 in version 2 .*Upgrade srflvm",
+    ),
+    "version zero": (change_header(schema_version=0), "version of the format is 0"),
+    "version as text": (change_header(schema_version="1"), "version of the format is '1'"),
+    "other format": (change_header(format="other"), "does not say 'srflvm-model'"),
+    "no description": (change_header(model=None), "not described"),
+    "missing tensor": (drop("posterior.weights"), "tensor posterior.weights is missing"),
+    "missing state": (drop("sticks.a", "sticks.b"), "tensor sticks.a, sticks.b is missing"),
+    "extra tensor": (lambda h, t: t.update(more=np.zeros(2)), "tensor more is not known"),
+    "extra init": (lambda h, t: t.update({"parameters.init": np.zeros((2, 2))}), "init is not known"),
+    "missing init": (change_plain("parameters", "init", None), "init=None is not known"),
+    "flat tensor": (change_tensor("posterior.weights", np.ravel), "weights has shape"),
+    "transposed weights": (change_tensor("posterior.weights", np.transpose), r"weights has shape \(4, 50\)"),
+    "fewer rows": (change_tensor("fitted.embedding_std_", lambda a: a[1:]), r"N = 30"),
+    "fewer rows in the state": (change_tensor("state.latent_mean", lambda a: a[1:]), r"N = 30"),
+    "fewer components": (change_tensor("sticks.a", lambda a: a[1:]), r"sticks.a has shape"),
+    "fewer latents": (change_tensor("posterior.anchors", lambda a: a[:, 1:]), r"Q = 2"),
+    "no anchors": (change_tensors(ANCHORS, lambda a: a[:0]), "no entries along A"),
+    "more anchors": (change_tensors(ANCHORS, lambda a: np.tile(a, (2, 1))), "anchors than rows"),
+    "more directions": (change_tensors(DIRECTIONS, lambda a: np.tile(a, 2)), "directions than"),
+    "fewer anchor scores": (change_tensor("posterior.anchor_scores", lambda a: a[1:]), "A = 30"),
+    "fewer sweeps": (change_tensor("fitted.elbo_history_", lambda a: a[1:]), "n_iter_ does not agree"),
+    "fewer starts": (change_tensor("starts.elbos", lambda a: a[1:]), "start_names does not agree"),
+    "NaN": (change_tensor("posterior.weights", set_first(np.nan)), "weights is not finite"),
+    "infinity": (change_tensor("state.logits", set_first(np.inf)), "logits is not finite"),
+    "asymmetric": (change_tensor("posterior.weight_covariance", np.triu), "not symmetric"),
+    "no noise": (change_tensor("posterior.noise", np.zeros_like), "noise has entries that are too small"),
+    "negative scale": (change_tensor("columns.scale", np.negative), "scale has entries that are too small"),
+    "float32": (change_tensor("posterior.weights", np.float32), "is float32 in place of float64"),
+    "integers": (change_tensor("posterior.weights", lambda a: a.astype(np.int64)), "is I64 in place of"),
+    "two precisions": (change_tensor("state.latent_mean", np.float64), "two types"),
+    "unknown parameter": (change_plain("parameters", "wings", 2), "parameter wings is not known"),
+    "callbacks": (change_plain("parameters", "callbacks", ["print"]), "callbacks is not known"),
+    "bad parameter": (change_plain("parameters", "n_mixture", 0), "n_mixture=0"),
+    "nested parameter": (change_plain("parameters", "tol", [1]), "tol=.* wrong kind"),
+    "bad likelihood": (change_plain("parameters", "likelihood", "other"), "likelihood='other'"),
+    "bad dtype": (change_plain("parameters", "dtype", "object"), "dtype='object'"),
+    "missing attribute": (lambda h, t: h["model"]["fitted"].pop("elbo_"), "attribute elbo_ is missing"),
+    "extra attribute": (change_plain("fitted", "coef_", 1.0), "attribute coef_ is not known"),
+    "attribute of another kind": (change_plain("fitted", "converged_", "yes"), "converged_='yes' is of"),
+    "negative amplitude": (change_plain("fitted", "amplitude_", -1.0), "amplitude_=-1.0 is out of range"),
+    "infinite bound": (change_plain("fitted", "elbo_", -np.inf), "elbo_=-inf is out of range"),
+    "huge number": (change_plain("fitted", "n_iter_", 10**400), "n_iter_ does not agree"),
+    "too few names": (change_entry("feature_names", ["a", "b"]), "feature_names does not agree"),
+    "names that are numbers": (change_entry("feature_names", ["a", "b", "c", 4]), "4 in feature_names"),
+    "names in a mapping": (change_entry("feature_names", {}), "'feature_names' is of the wrong kind"),
+    "a start named twice": (change_entry("start_names", ["pca", "pca"]), "named twice"),
+    "order of an unknown tensor": (change_entry("fortran_order", ["more"]), "fortran_order names"),
+    "extra entry": (change_entry("code", "print()"), "entry code is not known"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_unsound_content_is_refused_though_its_checksums_are_right(saved, target, kind):
+    change, message = CHANGES[kind]
+    header, tensors = read(saved)
+    change(header, tensors)
+    write(target, header, tensors)
+    with pytest.raises(ModelFileError, match=message) as caught:
+        srflvm.load(target)
+    assert str(target) in str(caught.value)
+
+
+def test_unchanged_content_written_again_is_loaded(model, saved, target):
+    write(target, *read(saved))
+    assert_same(srflvm.load(target), model)
+
+
+def test_a_header_that_is_not_json_is_refused(saved, target):
+    for text in ("{", "[" * 100_000, "[]", "null"):
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        metadata = {persistence.HEADER_KEY: text, persistence.HEADER_DIGEST_KEY: digest}
+        target.write_bytes(to_bytes(read(saved)[1], metadata))
+        with pytest.raises(ModelFileError, match="its header"):
+            srflvm.load(target)
+
+
+def test_wrong_checksums_are_refused(saved, target):
+    header, tensors = read(saved)
+    write(target, header | {"tensors_sha256": "0" * 64}, tensors, sign=False)
+    with pytest.raises(ModelFileError, match="numbers do not have the checksum"):
+        srflvm.load(target)
+    metadata = {persistence.HEADER_KEY: json.dumps(header), persistence.HEADER_DIGEST_KEY: "0" * 64}
+    target.write_bytes(to_bytes(tensors, metadata))
+    with pytest.raises(ModelFileError, match="header does not have the checksum"):
+        srflvm.load(target)
