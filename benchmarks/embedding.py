@@ -2,7 +2,7 @@
 
     SRFLVM_DATA=folder python benchmarks/embedding.py [--seeds 5] [--only digits]
 
-Default settings except the seed. Labels are used for scoring only. Times include the start and, in the
+Default settings except the seed. No fit sees labels. Times include the start and, in the
 first fit of a shape, compilation; t-SNE runs on the same rows in the same process.
 """
 
