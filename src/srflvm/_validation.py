@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from srflvm._likelihood_choice import INFERENCES, check_likelihood
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.likelihoods import LIKELIHOODS
 from srflvm.spectral import SAMPLERS
 from srflvm.starts import LATENTS
 
@@ -46,7 +46,10 @@ def check_parameters(estimator: Any) -> None:
     """All constructor parameters that can be judged without data."""
     for name in ("n_components", "n_mixture", "n_samples", "max_iter", "n_init"):
         check_count(name, getattr(estimator, name))
-    check_choice("likelihood", estimator.likelihood, tuple(LIKELIHOODS))
+    check_likelihood(estimator.likelihood)
+    check_choice("inference", estimator.inference, INFERENCES)
+    if estimator.size_factors is not None:
+        check_choice("size_factors", estimator.size_factors, ("totals",))
     check_choice("frequency_sampling", estimator.frequency_sampling, tuple(SAMPLERS))
     check_choice("covariance_type", estimator.covariance_type, COVARIANCE_TYPES)
     check_choice("latent_covariance_type", estimator.latent_covariance_type, COVARIANCE_TYPES)
@@ -124,16 +127,6 @@ def check_latents(Z: Any, n_components: int) -> FloatArray:
         )
     check_finite(latents, "Z")
     return latents
-
-
-def refuse_masked(Y: Any) -> None:
-    """Masked entries would silently be read as data."""
-    if isinstance(Y, np.ma.MaskedArray) and np.any(np.ma.getmaskarray(Y)):
-        row, column = np.argwhere(np.ma.getmaskarray(Y))[0]
-        raise DataError(
-            f"Y is masked at row {row}, column {column}: missing entries are not supported. "
-            "Drop the rows or columns, or fill the entries first."
-        )
 
 
 def check_finite(values: FloatArray, name: str, column_names: Any = None) -> None:

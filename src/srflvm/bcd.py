@@ -32,7 +32,7 @@ import optax
 from jax import Array
 
 State = dict[str, Any]
-Objective = Callable[[Array, State, Any], Array]
+Objective = Callable[[Array, State, Any], Any]
 Update = Callable[[Array, State, Any], State]
 
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
@@ -72,12 +72,16 @@ class GradientBlock:
 
     `objective` estimates the block's local bound: the terms of the full one that depend on them.
     Neighbouring gradient blocks with the same objective share one compiled program.
+
+    If the block `carries` entries, the objective returns the bound and their next values: statistics that
+    each evaluation brings up to date in closed form, without a gradient. They are kept if all is finite.
     """
 
     name: str
     owns: tuple[str, ...]
     objective: Objective
     n_steps: int = 1
+    carries: tuple[str, ...] = ()
 
     def init(self, state: State) -> GradientMemory:
         shapes = jax.eval_shape(_ADAM.init, self.own(state))
@@ -123,23 +127,28 @@ def _climb(
     """The steps of several blocks with one objective, one block after the other, in one scan."""
     turns = jnp.array([index for index, block in enumerate(group) for _ in range(block.n_steps)])
     mine = {name: state[name] for block in group for name in block.owns}
+    carried = {name: state[name] for name in group[0].carries}
 
     def step(carry, turn_and_key):
-        (mine, memories), (turn, step_key) = carry, turn_and_key
-        bound, gradient = jax.value_and_grad(
-            lambda entries: group[0].objective(step_key, {**state, **entries}, data)
-        )(mine)
+        (mine, carried, memories), (turn, step_key) = carry, turn_and_key
+
+        def objective(entries):
+            outcome = group[0].objective(step_key, {**state, **carried, **entries}, data)
+            return outcome if carried else (outcome, {})
+
+        (bound, update), gradient = jax.value_and_grad(objective, has_aux=True)(mine)
+        carried = select(jnp.isfinite(bound) & all_finite(update), update, carried)
         rejected, new_memories = jnp.zeros((), bool), []
         for index, (block, memory) in enumerate(zip(group, memories, strict=True)):
             mine, memory, failed = block.step(turn == index, mine, memory, bound, gradient, rate)
             rejected |= failed
             new_memories.append(memory)
-        return (mine, tuple(new_memories)), jnp.where(rejected, jnp.nan, bound)
+        return (mine, carried, tuple(new_memories)), jnp.where(rejected, jnp.nan, bound)
 
     keys = jax.random.split(key, len(turns))
-    (mine, memories), bounds = jax.lax.scan(step, (mine, memories), (turns, keys))
+    (mine, carried, memories), bounds = jax.lax.scan(step, (mine, carried, memories), (turns, keys))
     first = jnp.nanmean(bounds[: group[0].n_steps])
-    return {**state, **mine}, memories, Outcome(first, jnp.sum(jnp.isnan(bounds)))
+    return {**state, **mine, **carried}, memories, Outcome(first, jnp.sum(jnp.isnan(bounds)))
 
 
 def all_finite(tree: Any) -> Array:

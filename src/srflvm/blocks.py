@@ -1,6 +1,6 @@
 """This model's state, its evidence lower bound, and the blocks that raise it.
 
-Blocks in order: {X, W's mixture, noise, amplitude} by gradients, {z} by gradients, {v} and {alpha} in
+Blocks in order: {X, W's mixture, the layer's own} by gradients, {z} by gradients, {v} and {alpha} in
 closed form. The bound, estimated with I draws of X and W, is
 
     (1/I) sum_i log p(Y | Phi(X_i, W_i)) - KL(q(X) || p(X)) - KL(q(z, v, alpha) || p(z, v, alpha)).
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,19 +21,12 @@ from scipy.special import softmax
 from srflvm import spectral
 from srflvm._types import FloatArray
 from srflvm.bcd import ClosedFormBlock, GradientBlock, Model, State
-from srflvm.evidence import Targets, log_evidence
 from srflvm.features import fourier_features
+from srflvm.layers import Layer, SharedLayer
 
 STEPS_PER_SWEEP = 5
 
 _LATENT_LOG_STD = -3.5
-
-
-class FitData(NamedTuple):
-    """What the bound needs besides the state: the targets and the floor of noise / amplitude."""
-
-    targets: Targets
-    smallest_ratio: Array
 
 
 @dataclass(frozen=True)
@@ -42,6 +35,7 @@ class Settings:
 
     frequency_sampling: str = "mixture"
     n_samples: int = 1
+    layer: Layer = SharedLayer()
 
 
 @dataclass(frozen=True)
@@ -78,8 +72,6 @@ def initial_state(
         "latent_factor": _factor(latent_log_stds, latent_covariance_type).astype(dtype),
         "mixture_mean": 0.1 * rng.standard_normal((n_mixture, n_latent)),
         "mixture_factor": _factor(log_stds, covariance_type),
-        "log_noise": np.array(np.log(start.noise)),
-        "log_ratio": np.array(np.log(start.ratio)),
         "logits": logits,
         "sticks": spectral.Sticks(1.0 + counts[:-1], 1.0 + beyond[:-1]),
         "concentration": spectral.Concentration(np.ones(()), np.ones(())),
@@ -129,11 +121,6 @@ def mixture_of(state: State) -> spectral.Mixture:
     return spectral.Mixture(scale * state["mixture_mean"], cholesky_factor(factor))
 
 
-def noise_of(state: State, smallest_ratio: Array | float) -> tuple[Array, Array]:
-    """Noise variance and noise / amplitude, the latter above its floor."""
-    return jnp.exp(state["log_noise"]), smallest_ratio + jnp.exp(state["log_ratio"])
-
-
 def sample_latents(key: Array, state: State) -> Array:
     """One reparameterised draw of X from q(X)."""
     mean, factor = state["latent_mean"], state["latent_factor"]
@@ -158,40 +145,47 @@ def sample_frequencies(key: Array, state: State, settings: Settings) -> Array:
     return sampler(key, mixture_of(state), state["logits"])
 
 
-def expected_evidence(key: Array, state: State, data: FitData, settings: Settings) -> Array:
-    """An unbiased estimate of E[log p(Y | X, W)] under q(X) q(W)."""
-    noise, ratio = noise_of(state, data.smallest_ratio)
-    total = jnp.zeros(())
+def expected_evidence(key: Array, state: State, data: Any, settings: Settings) -> tuple[Array, State]:
+    """An unbiased estimate of E[log p(Y | X, W)] under q(X) q(W), and the layer's next carried entries."""
+    total, carried = jnp.zeros(()), {}
     for draw_key in jax.random.split(key, settings.n_samples):
         latent_key, frequency_key = jax.random.split(draw_key)
+        layer_key = jax.random.fold_in(draw_key, 1)
         latents = sample_latents(latent_key, state)
         frequencies = sample_frequencies(frequency_key, state, settings).astype(latents.dtype)
-        total += log_evidence(fourier_features(latents, frequencies), noise, ratio, data.targets)
-    return total / settings.n_samples
+        features = fourier_features(latents, frequencies)
+        value, carried = settings.layer.evidence(layer_key, features, {**state, **carried}, data)
+        total += value
+    return total / settings.n_samples, carried
 
 
-def local_bound(key: Array, state: State, data: FitData, settings: Settings) -> Array:
-    """The terms of the bound in X, W, z, noise and amplitude, estimated without bias."""
+def local_bound(key: Array, state: State, data: Any, settings: Settings) -> Any:
+    """The terms of the bound in X, W, z and the layer, estimated without bias; with the carried entries, if
+    the layer carries any."""
+    evidence, carried = expected_evidence(key, state, data, settings)
     divergence = spectral.assignment_divergence(state["logits"], state["sticks"])
-    return expected_evidence(key, state, data, settings) - latent_divergence(state) - divergence
+    bound = evidence - latent_divergence(state) - divergence
+    return (bound, carried) if settings.layer.carries else bound
 
 
-def stick_bound(key: Array, state: State, data: FitData) -> Array:
+def stick_bound(key: Array, state: State, data: Any) -> Array:
     """The other terms of the bound, in v and alpha alone."""
     return spectral.stick_bound(state["sticks"], state["concentration"])
 
 
-def elbo(key: Array, state: State, data: FitData, settings: Settings) -> Array:
+def elbo(key: Array, state: State, data: Any, settings: Settings) -> Array:
     """An unbiased estimate of the whole evidence lower bound."""
-    return local_bound(key, state, data, settings) + stick_bound(key, state, data)
+    outcome = local_bound(key, state, data, settings)
+    bound = outcome[0] if settings.layer.carries else outcome
+    return bound + stick_bound(key, state, data)
 
 
-def _solve_sticks(key: Array, state: State, data: FitData) -> State:
+def _solve_sticks(key: Array, state: State, data: Any) -> State:
     assignments = jax.nn.softmax(state["logits"], axis=-1)
     return {"sticks": spectral.update_sticks(assignments, state["concentration"])}
 
 
-def _solve_concentration(key: Array, state: State, data: FitData) -> State:
+def _solve_concentration(key: Array, state: State, data: Any) -> State:
     return {"concentration": spectral.update_concentration(state["sticks"])}
 
 
@@ -201,11 +195,12 @@ def build_model(settings: Settings) -> Model:
     objective = partial(local_bound, settings=settings)
     likelihood = GradientBlock(
         "likelihood",
-        ("latent_mean", "latent_factor", "mixture_mean", "mixture_factor", "log_noise", "log_ratio"),
+        ("latent_mean", "latent_factor", "mixture_mean", "mixture_factor", *settings.layer.owns),
         objective,
         n_steps=STEPS_PER_SWEEP,
+        carries=settings.layer.carries,
     )
-    assignments = GradientBlock("assignments", ("logits",), objective)
+    assignments = GradientBlock("assignments", ("logits",), objective, carries=settings.layer.carries)
     sticks = ClosedFormBlock("sticks", _solve_sticks)
     concentration = ClosedFormBlock("concentration", _solve_concentration)
     return Model((likelihood, assignments, sticks, concentration), stick_bound)

@@ -12,8 +12,9 @@ gets the same answer alone and in any batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,9 @@ from jax import Array
 from sklearn.neighbors import NearestNeighbors
 
 from srflvm._types import FloatArray
-from srflvm.posterior import Posterior
+
+if TYPE_CHECKING:
+    from srflvm.posterior import Posterior
 
 N_NEIGHBOURS = 3
 N_STEPS = 15
@@ -90,8 +93,9 @@ def _padded_chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
 
 @jax.jit
 def _solve_rows(problem: Problem, targets: Array, similar: Array) -> tuple[Array, Array]:
-    latents, end = _climb(problem, targets, _starting_latents(problem, targets, similar))
-    return latents, _inverse_root(end.hessian)
+    start = _starting_latents(problem, targets, similar)
+    latents, end = levenberg_marquardt(partial(_evaluate, problem, targets), start)
+    return latents, inverse_root(end.hessian)
 
 
 def _starting_latents(problem: Problem, targets: Array, similar: Array) -> Array:
@@ -103,8 +107,11 @@ def _starting_latents(problem: Problem, targets: Array, similar: Array) -> Array
     return jnp.take_along_axis(latents, best[:, None, None], axis=1)[:, 0]
 
 
-def _climb(problem: Problem, targets: Array, start: Array) -> tuple[Array, Local]:
-    """Levenberg-Marquardt with a damping of its own for each row."""
+def levenberg_marquardt(evaluate: Callable[[Array], Any], start: Array) -> tuple[Array, Any]:
+    """A fixed number of damped Newton steps from (n, Q), with a damping of its own for each row.
+
+    `evaluate` gives the loss (n,), its gradient (n, Q) and its positive definite Hessian (n, Q, Q) at latents.
+    """
 
     def step(carry, _):
         latents, damping, here = carry
@@ -112,14 +119,14 @@ def _climb(problem: Problem, targets: Array, start: Array) -> tuple[Array, Local
         identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
         damped = here.hessian + (damping[:, None] * curvature)[:, :, None] * identity
         proposal = latents - jnp.linalg.solve(damped, here.gradient[..., None])[..., 0]
-        there = _evaluate(problem, targets, proposal)
+        there = evaluate(proposal)
         better = there.loss < here.loss
         latents = jnp.where(better[:, None], proposal, latents)
         here = jax.tree.map(lambda new, old: _where_rows(better, new, old), there, here)
         return (latents, jnp.where(better, damping / 3.0, damping * 4.0), here), None
 
     damping = jnp.full(start.shape[0], 0.03, start.dtype)
-    carry = (start, damping, _evaluate(problem, targets, start))
+    carry = (start, damping, evaluate(start))
     (latents, _, end), _ = jax.lax.scan(step, carry, length=N_STEPS)
     return latents, end
 
@@ -144,7 +151,7 @@ def _evaluate(problem: Problem, targets: Array, latents: Array) -> Local:
     return Local(loss, gradient, hessian)
 
 
-def _inverse_root(hessian: Array) -> Array:
+def inverse_root(hessian: Array) -> Array:
     """The lower Cholesky factor of the inverse."""
     inverse = jnp.linalg.inv(hessian)
     return jnp.linalg.cholesky(0.5 * (inverse + jnp.swapaxes(inverse, 1, 2)))

@@ -9,16 +9,23 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm import fitting
+from srflvm._inputs import read_data
 from srflvm._types import FloatArray
-from srflvm.embedding import embed
 from srflvm.fitted import record, stationary_kernel, stationary_spectral_density
+from srflvm.imputation import draw_filled, fill, held_out_scores
+from srflvm.posing import log_sizes, pose
 from srflvm.posterior import Decoded, Posterior
+from srflvm.problems import Problem
 from srflvm.progress import PrintProgress
-from srflvm.scoring import draw_rows, log_density
+from srflvm.site_problem import SiteProblem
+
+MOST_FREQUENCIES = 300
+MOST_FREQUENCIES_WITH_SITES = 50
 
 
 class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -32,11 +39,21 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     ----------
     n_components : int, default=2
         Number of latent dimensions Q.
-    likelihood : {"gaussian"}, default="gaussian"
-        The distribution of an entry around the function.
+    likelihood : str, Likelihood or mapping, default="gaussian"
+        The distribution of an entry around the function: "gaussian", "bernoulli", "negative_binomial",
+        "poisson", "student_t", "ordinal", "categorical", "multinomial", an instance of a class of
+        `srflvm.likelihoods`, or for mixed data a mapping from columns (names, indices, or tuples of them)
+        to these.
+    inference : {"auto", "sites", "polya_gamma", "polya_gamma_sampled", "gradient"}, default="auto"
+        How the weights of non-Gaussian columns are treated. "auto" is exact for Gaussian columns with one
+        noise and "sites" for all others; see the page on theory.
+    size_factors : None or "totals", default=None
+        Whether the mean of a row's counts is proportional to a known size, here the total of the row relative
+        to an average one. `fit` and the other methods also take sizes of your own.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a third of the rows, at least
-        25 and at most 300. More frequencies follow finer structure; a step costs their square.
+        25 and at most 300 (50 where every entry has a site of its own). More frequencies follow finer
+        structure; a step costs their square.
     n_mixture : int, default=10
         Truncation of the Dirichlet process: the largest number of mixture components.
     frequency_sampling : {"mixture", "moment"}, default="mixture"
@@ -48,8 +65,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_samples : int, default=1
         Monte Carlo draws per gradient step.
     compression : int, "auto" or "all", default="auto"
-        Leading directions of the columns used while fitting: "all" loses nothing, "auto" keeps at
-        most 100. Decoding always uses all columns.
+        Leading directions of the columns used while fitting complete Gaussian data and for starts: "all"
+        loses nothing, "auto" keeps at most 100. Decoding always uses all columns.
     max_iter : int, default=25
         Sweeps over the blocks; a sweep makes five gradient steps.
     tol : float, default=1e-3
@@ -99,8 +116,16 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         was run on landmarks).
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
-    noise_variance_, amplitude_ : float
-        Noise variance and prior variance of the function, in squared units of Y.
+    noise_variance_ : float or ndarray (M,)
+        Noise variance, in squared units of Y, if all columns are Gaussian.
+    likelihood_parameters_ : dict of ndarrays (M,)
+        What was learned about each column's likelihood, such as "dispersion"; NaN where a column has none.
+    amplitude_ : float
+        Prior variance of the function, in squared units of Y for Gaussian columns with one noise, else a
+        mean over the columns.
+    relevance_ : ndarray (n_components,)
+        Information in nats that a row gives about each latent coordinate, on average: the divergence of its
+        posterior from the prior. Near zero for a dimension that is not used.
     frequencies_ : ndarray (n_frequencies, n_components)
         The frozen frequencies.
     mixture_weights_, mixture_means_, mixture_covariances_ : ndarrays (K,), (K, Q), (K, Q, Q)
@@ -139,7 +164,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     start_: str
     start_elbos_: dict[str, float]
     n_rejected_steps_: int
-    noise_variance_: float
+    likelihood_parameters_: dict[str, FloatArray]
+    relevance_: FloatArray
     amplitude_: float
     frequencies_: FloatArray
     mixture_weights_: FloatArray
@@ -154,7 +180,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self,
         n_components: int = 2,
         *,
-        likelihood: str = "gaussian",
+        likelihood: Any = "gaussian",
+        inference: str = "auto",
+        size_factors: str | None = None,
         n_frequencies: int | str = "auto",
         n_mixture: int = 10,
         frequency_sampling: str = "mixture",
@@ -175,6 +203,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     ):
         self.n_components = n_components
         self.likelihood = likelihood
+        self.inference = inference
+        self.size_factors = size_factors
         self.n_frequencies = n_frequencies
         self.n_mixture = n_mixture
         self.frequency_sampling = frequency_sampling
@@ -193,50 +223,113 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.callbacks = callbacks
         self.warm_start = warm_start
 
-    def fit(self, Y: Any, y: Any = None) -> SRFLVM:
+    def fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
         """Fit the model to the rows of Y.
 
         Parameters
         ----------
         Y : array-like of shape (N, M)
-            Complete numeric data.
+            Numeric data; NaN, NA and masked entries are missing and are not used.
         y : ignored
+        mask : boolean array of shape (N, M), default=None
+            True where an entry is to be taken as missing.
+        sizes : array of shape (N,), default=None
+            Size factors of the rows, for counts.
         """
         check.check_parameters(self)
-        Y = self._check_data(Y, reset=True)
-        options, rng = self._options(Y), check_random_state(self.random_state)
+        Y = read_data(self, Y, mask, reset=True)
+        names = getattr(self, "feature_names_in_", None)
+        choice = choosing.choose(self.likelihood, Y.shape[1], names)
+        choosing.check_columns(choice, Y, names)
+        problem = pose(self, Y, choice, sizes)
+        options, rng = self._options(problem), check_random_state(self.random_state)
         state = getattr(self, "_state", None) if self.warm_start else None
         if state is not None:
             check.check_warm_state(state, options, len(Y))
-        fitted = fitting.fit(Y, options, rng, state)
+        fitted = fitting.fit(problem, options, rng, state)
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
             self._warn_not_converged()
         return self
 
-    def fit_transform(self, Y: Any, y: Any = None) -> FloatArray:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None
+    ) -> FloatArray:
         """Fit and return the embedding of Y, the same as `fit(Y).transform(Y)`."""
-        return self.fit(Y).embedding_.copy()
+        return self.fit(Y, mask=mask, sizes=sizes).embedding_.copy()
 
-    def transform(self, Y: Any, return_std: bool = False):
+    def transform(self, Y: Any, return_std: bool = False, *, mask: Any = None, sizes: Any = None):
         """Embed rows, each on its own: the answer does not depend on the other rows given.
 
         Parameters
         ----------
         Y : array-like of shape (n, M)
+            Holes are allowed, as in `fit`.
         return_std : bool, default=False
+        mask, sizes
+            As in `fit`.
 
         Returns
         -------
         Z : ndarray (n, n_components)
         Z_std : ndarray (n, n_components), if `return_std`
         """
-        check_is_fitted(self)
-        Y = self._check_data(Y, reset=False)
-        placed = embed(self._posterior, self._posterior.columns.scores(Y))
+        Y, log_sizes = self._read_rows(Y, mask, sizes)
+        placed = self._posterior.place(Y, log_sizes)
         if not return_std:
             return placed.mean
         return placed.mean, np.sqrt(np.sum(placed.cholesky**2, axis=-1))
+
+    def impute(
+        self,
+        Y: Any,
+        *,
+        return_std: bool = False,
+        n_draws: int | None = None,
+        mask: Any = None,
+        sizes: Any = None,
+        random_state: Any = None,
+    ):
+        """Fill the missing entries of training rows or new ones; observed entries are returned as they are.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, M)
+        return_std : bool, default=False
+            Also the predictive standard deviation of the filled entries (0 for observed ones).
+        n_draws : int, default=None
+            Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), for multiple
+            imputation, in place of the means.
+        mask, sizes
+            As in `fit`.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the draws.
+
+        Returns
+        -------
+        Y_filled : ndarray (n, M), or (n_draws, n, M)
+        Y_std : ndarray (n, M), if `return_std`
+        """
+        Y, log_sizes = self._read_rows(Y, mask, sizes)
+        if n_draws is not None:
+            check.check_count("n_draws", n_draws)
+            return draw_filled(self._posterior, Y, log_sizes, n_draws, check_random_state(random_state))
+        filled, std = fill(self._posterior, Y, log_sizes)
+        return (filled, std) if return_std else filled
+
+    def score_entries(self, Y: Any, Y_true: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
+        """Log predictive density of entries that are missing in Y and given in `Y_true`.
+
+        Returns
+        -------
+        scores : ndarray (n, M)
+            In nats; NaN where Y is observed or `Y_true` is not.
+        """
+        Y, log_sizes = self._read_rows(Y, mask, sizes)
+        truth = read_data(self, Y_true, reset=False)
+        if truth.shape != Y.shape:
+            raise ValueError(f"Y_true has shape {truth.shape} but Y has {Y.shape}.")
+        return held_out_scores(self._posterior, Y, truth, log_sizes)
 
     def inverse_transform(self, Z: Any, return_std: bool = False):
         """Decode latent points to rows of data.
@@ -285,17 +378,17 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         check.check_count("n_samples", n_samples)
         rng = check_random_state(random_state)
-        Y, Z = draw_rows(self._posterior, n_samples, self._posterior.frequencies.shape[1], rng)
+        Z = rng.standard_normal((n_samples, self._posterior.frequencies.shape[1]))
+        Y = self._posterior.draw(Z, rng)
         return (Y, Z) if return_latents else Y
 
-    def score_samples(self, Y: Any) -> FloatArray:
-        """Log density of each row under the fitted model, in nats.
+    def score_samples(self, Y: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
+        """Log density of each row's observed entries under the fitted model, in nats.
 
         An importance-weighted estimate with 64 quasi-random draws around the row's embedding: in
         expectation a lower bound. It is deterministic and a row's value does not depend on the others.
         """
-        check_is_fitted(self)
-        return log_density(self._posterior, self._check_data(Y, reset=False))
+        return self._posterior.log_density(*self._read_rows(Y, mask, sizes))
 
     def score(self, Y: Any, y: Any = None) -> float:
         """The mean of `score_samples`."""
@@ -340,26 +433,27 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _n_features_out(self) -> int:
         return self.embedding_.shape[1]
 
-    def _check_data(self, Y: Any, *, reset: bool) -> FloatArray:
-        check.refuse_masked(Y)
-        Y = validate_data(
-            self,
-            Y,
-            reset=reset,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-        )
-        check.check_finite(Y, "Y", getattr(self, "feature_names_in_", None))
-        return Y
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
-    def _options(self, Y: FloatArray) -> fitting.Options:
+    def _read_rows(self, Y: Any, mask: Any, sizes: Any) -> tuple[FloatArray, FloatArray | None]:
+        """Rows for a fitted model, checked, and the logarithms of their sizes."""
+        check_is_fitted(self)
+        values = read_data(self, Y, mask, reset=False)
+        groups = [(group.likelihood, group.columns) for group in self._posterior.layout.groups]
+        choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None))
+        return values, log_sizes(self, values, self._posterior.layout, sizes)
+
+    def _options(self, problem: Problem) -> fitting.Options:
         n_frequencies = self.n_frequencies
         if n_frequencies == "auto":
-            n_frequencies = int(np.clip(len(Y) // 3, 25, 300))
+            most = MOST_FREQUENCIES_WITH_SITES if isinstance(problem, SiteProblem) else MOST_FREQUENCIES
+            n_frequencies = int(np.clip(problem.n_rows // 3, 25, most))
         init = self.init
         if not isinstance(init, str):
-            init = check.check_initial_latents(init, len(Y), self.n_components)
+            init = check.check_initial_latents(init, problem.n_rows, self.n_components)
         callbacks = tuple(self.callbacks or ())
         if self.verbose:
             callbacks = (*callbacks, PrintProgress(int(self.verbose)))

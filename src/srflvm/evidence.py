@@ -117,3 +117,22 @@ def _scalar_gradients(noise, ratio, targets, solution, trace):
 
 
 log_evidence.defvjp(_forward, _backward)
+
+
+@jax.custom_vjp
+def predict_and_evidence(
+    features: Array, noise: Array, ratio: Array, targets: Targets
+) -> tuple[Array, Array]:
+    """`log_evidence`, and the posterior mean Phi H of the scores (without a gradient)."""
+    return _forward_with_mean(features, noise, ratio, targets)[0]
+
+
+def _forward_with_mean(features, noise, ratio, targets):
+    value, residuals = _forward(features, noise, ratio, targets)
+    weights = residuals[-1].weights.astype(features.dtype)
+    return (value, features @ weights), residuals
+
+
+predict_and_evidence.defvjp(
+    _forward_with_mean, lambda residuals, cotangents: _backward(residuals, cotangents[0])
+)

@@ -11,15 +11,22 @@ from scipy.special import softmax
 
 from srflvm import blocks, spectral
 from srflvm._types import FloatArray
+from srflvm.embedding import Embedding
 from srflvm.fitting import Fitted
+from srflvm.gaussian_posterior import GaussianPosterior
+from srflvm.posterior import Posterior
+from srflvm.site_posterior import SitePosterior
+
+# Entries of the state with a value for every entry of Y; a warm start makes them anew.
+_BELONGS_TO_THE_DATA = ("fill", "sites", "order", "visit")
 
 
 def record(estimator: Any, fitted: Fitted) -> None:
     """Set the fitted attributes, all NumPy or plain Python."""
     posterior, embedding = fitted.posterior, fitted.embedding
-    square = posterior.columns.scale**2
+    kept = {name: value for name, value in fitted.state.items() if name not in _BELONGS_TO_THE_DATA}
     estimator._posterior = posterior
-    estimator._state = jax.tree.map(np.array, fitted.state)
+    estimator._state = jax.tree.map(np.array, kept)
     estimator.embedding_ = embedding.mean
     estimator.embedding_std_ = np.sqrt(np.sum(embedding.cholesky**2, axis=-1))
     estimator.elbo_ = float(fitted.elbo)
@@ -30,10 +37,41 @@ def record(estimator: Any, fitted: Fitted) -> None:
     estimator.start_ = fitted.start
     estimator.start_elbos_ = {name: float(bound) for name, bound in fitted.start_elbos.items()}
     estimator.n_rejected_steps_ = int(fitted.n_rejected)
-    estimator.noise_variance_ = float(square * posterior.noise)
-    estimator.amplitude_ = float(square * posterior.noise / posterior.ratio)
     estimator.frequencies_ = posterior.frequencies
+    estimator.relevance_ = _relevance(embedding)
+    _record_likelihood(estimator, posterior)
     _record_mixture(estimator)
+
+
+def _relevance(embedding: Embedding) -> FloatArray:
+    """The mean over rows of KL(q(x_nq) || N(0, 1))."""
+    variance = np.sum(embedding.cholesky**2, axis=-1)
+    return np.mean(0.5 * (embedding.mean**2 + variance - 1.0 - np.log(variance)), axis=0)
+
+
+def _record_likelihood(estimator: Any, posterior: Posterior) -> None:
+    if isinstance(posterior, GaussianPosterior):
+        square = posterior.columns.scale**2
+        estimator.noise_variance_ = float(square * posterior.noise)
+        estimator.amplitude_ = float(square * posterior.noise / posterior.ratio)
+        estimator.likelihood_parameters_ = {}
+        return
+    assert isinstance(posterior, SitePosterior)
+    estimator.amplitude_ = float(np.mean(posterior.amplitude))
+    estimator.likelihood_parameters_ = _learned_by_column(posterior)
+    vars(estimator).pop("noise_variance_", None)
+    if "noise_variance" in estimator.likelihood_parameters_:
+        estimator.noise_variance_ = estimator.likelihood_parameters_["noise_variance"]
+
+
+def _learned_by_column(posterior: SitePosterior) -> dict[str, FloatArray]:
+    """The learned parameters of all columns that are single channels, on their natural scales."""
+    by_column: dict[str, FloatArray] = {}
+    for group, learned in zip(posterior.layout.groups, posterior.parameters, strict=True):
+        for name, values in group.likelihood.natural_parameters(learned, group.units).items():
+            column = by_column.setdefault(name, np.full(posterior.layout.n_columns, np.nan))
+            column[group.columns] = values
+    return by_column
 
 
 def _record_mixture(estimator: Any) -> None:

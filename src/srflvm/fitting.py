@@ -10,12 +10,11 @@ import numpy as np
 
 from srflvm import bcd, blocks, starts
 from srflvm._types import FloatArray
-from srflvm.compression import Compressed, compress
-from srflvm.embedding import Embedding, embed
-from srflvm.evidence import Targets, smallest_ratio
+from srflvm.embedding import Embedding
+from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
-from srflvm.freezing import freeze
 from srflvm.posterior import Posterior
+from srflvm.problems import Problem
 from srflvm.progress import Callback, Progress
 
 # More rows than this: a neighbour start is made on a random subset whose model places the other rows.
@@ -56,10 +55,6 @@ class Options:
     def init_name(self) -> str:
         return self.init if isinstance(self.init, str) else "array"
 
-    @property
-    def settings(self) -> blocks.Settings:
-        return blocks.Settings(self.frequency_sampling, self.n_samples)
-
 
 @dataclass(frozen=True)
 class Entrant:
@@ -89,13 +84,12 @@ class Fitted:
 
 
 def fit(
-    Y: FloatArray, options: Options, rng: np.random.RandomState, state: bcd.State | None = None
+    problem: Problem, options: Options, rng: np.random.RandomState, state: bcd.State | None = None
 ) -> Fitted:
-    """Fit to complete data, from `state` if one is given. Safer settings are tried before giving up."""
-    data = compress(Y, options.n_directions)
+    """Fit, from `state` if one is given. Safer settings are tried before giving up."""
     with jax.enable_x64(True):
         for attempt in (options, _safer(options)):
-            course = _Course(data, Y, attempt, rng)
+            course = _Course(problem, attempt, rng)
             entrant, bounds = course.find_start() if state is None else (course.enter_again(state), {})
             entrant = course.finish(entrant)
             if course.is_sound(entrant.run):
@@ -111,31 +105,25 @@ def _safer(options: Options) -> Options:
 
 
 class _Course:
-    """One attempt at fitting one (compressed) data set."""
+    """One attempt at fitting one data set."""
 
-    def __init__(self, data: Compressed, Y: FloatArray, options: Options, rng: np.random.RandomState):
-        self.data, self.Y, self.options, self.rng = data, Y, options, rng
-        self.n_entries = len(Y) * data.n_columns
+    def __init__(self, problem: Problem, options: Options, rng: np.random.RandomState):
+        self.problem, self.options, self.rng = problem, options, rng
         self.n_rejected = 0
-        self.model = blocks.build_model(options.settings)
-        self.floor = smallest_ratio(len(Y), options.dtype)
-        targets = Targets(
-            jnp.asarray(data.scores, options.dtype),
-            jnp.asarray(data.total_square),
-            jnp.asarray(float(data.n_columns)),
-        )
-        self.fit_data = blocks.FitData(targets, jnp.asarray(self.floor))
+        self.settings = blocks.Settings(options.frequency_sampling, options.n_samples, problem.layer)
+        self.model = blocks.build_model(self.settings)
+        self.fit_data = problem.fit_data(options.dtype)
 
     def find_start(self) -> tuple[Entrant, dict[str, float]]:
         """The winner of the race between the starts asked for, and the bounds all of them reached."""
-        if len(self.Y) > MOST_LANDMARKS and self.options.init_name in ("auto", "neighbors"):
+        if self.problem.n_rows > MOST_LANDMARKS and self.options.init_name in ("auto", "neighbors"):
             return self._enter_from_landmarks()
         return self._race(self._start_names())
 
     def _start_names(self) -> list[str]:
         names = [self.options.init_name]
         if names == ["auto"]:
-            enough = len(self.Y) >= starts.FEWEST_ROWS_FOR_NEIGHBOURS
+            enough = self.problem.n_rows >= starts.FEWEST_ROWS_FOR_NEIGHBOURS
             names = ["pca", "neighbors"] if enough else ["pca", "random"]
         return [f"{name}{again}" for again in self._repeats() for name in names]
 
@@ -146,17 +134,17 @@ class _Course:
         kind = name.split()[0]
         if kind == "array":
             return np.asarray(self.options.init, dtype=np.float64)
-        return starts.LATENTS[kind](self.data, self.options.n_components, self.rng)
+        return starts.LATENTS[kind](self.problem.working, self.options.n_components, self.rng)
 
     def _enter_at(self, name: str, latents: FloatArray) -> Entrant:
         options = self.options
         point = starts.starting_point(
             name,
             latents,
-            self.data,
+            self.problem.working,
             self.rng,
             n_frequencies=options.n_frequencies,
-            smallest_ratio=self.floor,
+            smallest_ratio=smallest_ratio(self.problem.n_rows, options.dtype),
         )
         state = blocks.initial_state(
             point,
@@ -167,7 +155,7 @@ class _Course:
             latent_covariance_type=options.latent_covariance_type,
             dtype=options.dtype,
         )
-        return self.enter(name, state)
+        return self.enter(name, state | self.problem.layer_state(point, self.rng, options))
 
     def enter(self, name: str, state: bcd.State) -> Entrant:
         key = jax.random.key(self.rng.randint(2**31 - 1), impl="rbg")
@@ -176,7 +164,7 @@ class _Course:
     def enter_again(self, state: bcd.State) -> Entrant:
         """Go on from the state of an earlier fit, in this fit's precision."""
         latents = {n: jnp.asarray(state[n], self.options.dtype) for n in ("latent_mean", "latent_factor")}
-        return self.enter("warm", {**state, **latents})
+        return self.enter("warm", state | latents | self.problem.renewed_state(state, self.options))
 
     def _race(self, names: list[str]) -> tuple[Entrant, dict[str, float]]:
         """Run all starts heat by heat; drop one when it is further behind the leader than it gained in
@@ -219,18 +207,19 @@ class _Course:
         return self._advance(entrant, n_sweeps, f"start {entrant.name}")
 
     def _bounds(self, entrants: list[Entrant]) -> dict[str, float]:
-        return {entrant.name: self._in_data_units(entrant.run.best) for entrant in entrants}
+        return {entrant.name: self.problem.in_data_units(entrant.run.best) for entrant in entrants}
 
     def _enter_from_landmarks(self) -> tuple[Entrant, dict[str, float]]:
         """Fit a random subset of the rows, place all rows with its model, and go on from there."""
-        index = np.sort(self.rng.permutation(len(self.Y))[:MOST_LANDMARKS])
+        index = np.sort(self.rng.permutation(self.problem.n_rows)[:MOST_LANDMARKS])
         options = replace(self.options, stage="landmarks")
-        course = _Course(self.data.rows(index), self.Y[index], options, self.rng)
+        course = _Course(self.problem.rows(index), options, self.rng)
         winner, bounds = course.find_start()
         winner = course.finish(winner)
         landmark_run, fitted = winner.run, course.freeze(winner, bounds)
-        placed = embed(fitted.posterior, self.data.scores)
-        state = dict(fitted.state)
+        placed = self.problem.place(fitted.posterior)
+        layer = self.problem.placed_state(fitted.state, fitted.posterior, placed, self.options)
+        state = fitted.state | layer
         state["latent_mean"] = jnp.asarray(placed.mean, self.options.dtype)
         diagonal = self.options.latent_covariance_type == "diag"
         state["latent_factor"] = jnp.asarray(
@@ -242,7 +231,7 @@ class _Course:
         if landmark_run.ended_early:
             # one sweep over all rows, for a bound on all of them; then no more
             entrant = _ended_like(self._advance(entrant, 1, self.options.stage), [landmark_run])
-        share = len(self.Y) / len(index)
+        share = self.problem.n_rows / len(index)
         return entrant, {name: share * bound for name, bound in bounds.items()}
 
     def finish(self, entrant: Entrant) -> Entrant:
@@ -260,7 +249,7 @@ class _Course:
             self.fit_data,
             n_sweeps=n_sweeps,
             schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
-            tolerance=tol * self.n_entries,
+            tolerance=tol * self.problem.n_entries,
             window=2 if entrant.n_skipped else 5,
             callbacks=[self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks],
         )
@@ -269,9 +258,11 @@ class _Course:
 
     def _reporter(self, callback: Callback, stage: str, n_skipped: int) -> bcd.Callback:
         def report(run: bcd.Run) -> bool | None:
-            elbo = self._in_data_units(run.history[-1])
+            elbo = self.problem.in_data_units(run.history[-1])
             n_sweeps = self.options.max_iter - n_skipped
-            return callback(Progress(stage, run.n_sweeps, n_sweeps, elbo, self.n_entries, run.seconds))
+            return callback(
+                Progress(stage, run.n_sweeps, n_sweeps, elbo, self.problem.n_entries, run.seconds)
+            )
 
         return report
 
@@ -283,13 +274,13 @@ class _Course:
         run = entrant.run
         mean, factor = (np.asarray(run.state[n], np.float64) for n in ("latent_mean", "latent_factor"))
         latents = Embedding(mean, blocks.cholesky_factor(factor))
-        posterior, embedding = freeze(run.state, latents, self.data, self.Y, self.options.settings, self.rng)
+        posterior, embedding = self.problem.freeze(run.state, latents, self.settings, self.rng)
         return Fitted(
             posterior=posterior,
             embedding=embedding,
             state=run.state,
-            elbo=self._in_data_units(run.best),
-            history=np.array([self._in_data_units(bound) for bound in run.history]),
+            elbo=self.problem.in_data_units(run.best),
+            history=np.array([self.problem.in_data_units(bound) for bound in run.history]),
             n_rejected=self.n_rejected,
             converged=run.converged,
             interrupted=run.interrupted,
@@ -297,10 +288,6 @@ class _Course:
             start=entrant.name,
             start_elbos=bounds,
         )
-
-    def _in_data_units(self, bound: float) -> float:
-        """log p of raw data: the density of y = mean + scale * u is that of u divided by scale."""
-        return bound - self.n_entries * np.log(self.data.columns.scale)
 
 
 def _ended_like(entrant: Entrant, runs: list[bcd.Run]) -> Entrant:

@@ -7,6 +7,7 @@ it is the exact posterior of a regression on those points.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -16,39 +17,39 @@ from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, sample_frequencies
 from srflvm.compression import Compressed
-from srflvm.embedding import Embedding, embed
+from srflvm.cubature import cubature_points
+from srflvm.embedding import Embedding
 from srflvm.features import fourier_features
-from srflvm.posterior import Posterior, cubature_points, row_chunks
-from srflvm.regression import Statistics, best_noise, posterior_weights
+from srflvm.gaussian_posterior import GaussianPosterior
+from srflvm.posterior import row_chunks
+from srflvm.regression import Statistics, best_noise, posterior_covariance, posterior_weights
 
 N_FREQUENCY_DRAWS = 4
 MOST_ANCHORS = 20_000
 
 _ROWS_TO_COMPARE_DRAWS = 3000
+_FILLING_ROUNDS = 20
 
 _FLOOR = float(np.finfo(np.float64).eps) * 100.0
 
 
-def freeze(
+def freeze_shared(
     state: State,
     latents: Embedding,
     data: Compressed,
     Y: FloatArray,
     settings: Settings,
     rng: np.random.RandomState,
-) -> tuple[Posterior, Embedding]:
-    """Freeze the frequencies that explain the data best among a few draws, and solve for q(H).
-
-    The embedding returned is the one that the posterior returned gives to these rows.
-    """
+) -> GaussianPosterior:
+    """Freeze the frequencies that explain complete data best among a few draws, and solve for q(H)."""
     frequencies = _best_frequencies(state, latents, data, settings, rng)
     statistics = _statistics(frequencies, latents, data)
     fit = best_noise(statistics, _FLOOR * statistics.n_rows)
     weights, covariance = posterior_weights(
-        statistics.gram, _full_cross(frequencies, latents, data, Y), fit.ratio
+        statistics.gram, _full_cross(frequencies, latents, data.columns.standardise(Y)), fit.ratio
     )
     anchors = np.sort(rng.permutation(len(Y))[:MOST_ANCHORS])
-    posterior = Posterior(
+    return GaussianPosterior(
         columns=data.columns,
         frequencies=frequencies,
         weights=weights,
@@ -58,7 +59,51 @@ def freeze(
         anchors=latents.mean[anchors],
         anchor_scores=data.scores[anchors],
     )
-    return posterior, embed(posterior, data.columns.scores(Y))
+
+
+def freeze_filled(
+    state: State,
+    latents: Embedding,
+    data: Compressed,
+    filled: FloatArray,
+    missing: np.ndarray,
+    settings: Settings,
+    rng: np.random.RandomState,
+) -> GaussianPosterior:
+    """The same for data with holes, `filled` (N, M) and standardised.
+
+    The weights' mean is the fixed point of filling the holes with E[Phi] H and solving for H. Its covariance,
+    one for all columns, counts every row by its share of observed entries.
+    """
+    compressed = replace(data, scores=filled @ data.columns.directions, total_square=float(np.sum(filled**2)))
+    frequencies = _best_frequencies(state, latents, compressed, settings, rng)
+    features = _mean_features(frequencies, latents)
+    gram = _gram(frequencies, latents)
+    ratio, noise = (float(np.exp(state[name])) for name in ("log_ratio", "log_noise"))
+    share = np.mean(~missing, axis=1)
+    observed_gram = _gram(frequencies, latents, share)
+    n_observed = missing.size - np.sum(missing)
+    for _ in range(_FILLING_ROUNDS):
+        weights, _ = posterior_weights(gram, features.T @ filled, ratio)
+        mean = features @ weights
+        filled = np.where(missing, mean, filled)
+        inverse = posterior_covariance(observed_gram, ratio)
+        # E|y - f|^2 over the observed entries: residual, spread of f over q(X), and spread over q(H)
+        spread = np.sum((observed_gram - (features.T * share) @ features) * (weights @ weights.T))
+        own = noise * filled.shape[1] * np.sum(observed_gram * inverse)
+        updated = (np.sum((filled - mean) ** 2) + spread + own) / n_observed
+        ratio, noise = ratio * updated / noise, updated
+    anchors = np.sort(rng.permutation(len(filled))[:MOST_ANCHORS])
+    return GaussianPosterior(
+        columns=data.columns,
+        frequencies=frequencies,
+        weights=weights,
+        weight_covariance=inverse,
+        noise=noise,
+        ratio=ratio,
+        anchors=latents.mean[anchors],
+        anchor_scores=filled[anchors] @ data.columns.directions,
+    )
 
 
 def _best_frequencies(
@@ -72,9 +117,14 @@ def _best_frequencies(
         statistics = _statistics(frequencies, some_latents, some_data)
         return best_noise(statistics, _FLOOR * statistics.n_rows).log_evidence
 
+    return max(draw_frequencies(state, settings, rng), key=evidence)
+
+
+def draw_frequencies(state: State, settings: Settings, rng: np.random.RandomState) -> list[FloatArray]:
+    """A few draws of W from q(W), to choose from."""
     keys = [jax.random.key(rng.randint(2**31 - 1), impl="rbg") for _ in range(N_FREQUENCY_DRAWS)]
-    draws = [np.array(_draw_frequencies(key, state, settings), dtype=np.float64) for key in keys]
-    return max(draws, key=evidence)
+    needed = {name: state[name] for name in ("mixture_mean", "mixture_factor", "logits")}
+    return [np.array(_draw_frequencies(key, needed, settings), dtype=np.float64) for key in keys]
 
 
 _draw_frequencies = partial(jax.jit, static_argnames="settings")(sample_frequencies)
@@ -90,13 +140,32 @@ def _statistics(frequencies: FloatArray, latents: Embedding, data: Compressed) -
     return Statistics(gram, cross, data.total_square, len(data.scores), data.n_columns)
 
 
-def _full_cross(frequencies: FloatArray, latents: Embedding, data: Compressed, Y: FloatArray) -> FloatArray:
+def _full_cross(frequencies: FloatArray, latents: Embedding, standardised: FloatArray) -> FloatArray:
     """E[Phi]'Y with all M columns of the standardised data."""
-    cross = np.zeros((2 * len(frequencies), data.n_columns))
-    for rows in row_chunks(len(Y)):
+    cross = np.zeros((2 * len(frequencies), standardised.shape[1]))
+    for rows in row_chunks(len(standardised)):
         features = np.mean(_point_features(frequencies, latents, rows), axis=0)
-        cross += features.T @ data.columns.standardise(Y[rows])
+        cross += features.T @ standardised[rows]
     return cross
+
+
+def _mean_features(frequencies: FloatArray, latents: Embedding) -> FloatArray:
+    """E[Phi] (N, L)."""
+    parts = [
+        np.mean(_point_features(frequencies, latents, rows), axis=0) for rows in row_chunks(len(latents.mean))
+    ]
+    return np.concatenate(parts)
+
+
+def _gram(frequencies: FloatArray, latents: Embedding, weights: FloatArray | None = None) -> FloatArray:
+    """E[Phi' diag(weights) Phi] (L, L)."""
+    size = 2 * len(frequencies)
+    gram = np.zeros((size, size))
+    for rows in row_chunks(len(latents.mean)):
+        points = _point_features(frequencies, latents, rows)
+        root = 1.0 if weights is None else np.sqrt(weights[rows])[:, None]
+        gram += sum((root * phi).T @ (root * phi) for phi in points) / len(points)
+    return gram
 
 
 def _point_features(frequencies: FloatArray, latents: Embedding, rows: slice) -> list[FloatArray]:

@@ -1,7 +1,7 @@
-"""What is kept after fitting: frozen frequencies, q(H) in float64, and what can be computed from them.
+"""What is kept after fitting, and what can be computed from it for rows with any holes.
 
-Everything here is deterministic NumPy in float64, in the standardised columns of the fit unless a
-name says otherwise.
+A posterior holds frozen frequencies and q(H). Everything is deterministic and in float64. `GaussianPosterior` and
+`SitePosterior` say what f is at given latents; the rest is here.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from srflvm import row_scoring
 from srflvm._types import FloatArray
 from srflvm.compression import Columns
+from srflvm.embedding import N_NEIGHBOURS, Embedding
 from srflvm.features import fourier_features
+from srflvm.likelihoods import Likelihood
+from srflvm.observations import Encoded, Layout
+from srflvm.row_embedding import embed_rows, similar_anchors
+from srflvm.rowwise import Frozen, rows_of
 
 # Rows decoded at a time: bounds memory to a few times CHUNK * max(L, M) numbers.
 CHUNK = 2048
@@ -23,14 +29,14 @@ CHUNK = 2048
 class Decoded:
     """A decoded mean (n, M) with its variances told apart, all in the units of the data.
 
-    `latent_variance` (n, M) comes from not knowing the latent, `weight_variance` (n, 1) from not knowing
-    the function, `noise_variance` (a number) from the noise of an observation.
+    `latent_variance` comes from not knowing the latent, `weight_variance` from not knowing the function,
+    `noise_variance` is that of an observation given the function: arrays that broadcast to (n, M).
     """
 
     mean: FloatArray
     latent_variance: FloatArray
     weight_variance: FloatArray
-    noise_variance: float
+    noise_variance: FloatArray | float
 
     @property
     def variance(self) -> FloatArray:
@@ -40,61 +46,86 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The fitted model. Shapes: frequencies (L/2, Q), weights (L, M), weight_covariance (L, L) per unit
-    of noise. Anchors are training rows kept as starting points for new ones: latents (A, Q) and
-    compressed scores (A, R)."""
+    """The fitted model. `columns` compress the working data. Anchors are training rows kept as starting points
+    for new ones: latents (A, Q) and compressed scores (A, R)."""
 
     columns: Columns
     frequencies: FloatArray
-    weights: FloatArray
-    weight_covariance: FloatArray
-    noise: float
-    ratio: float
     anchors: FloatArray
     anchor_scores: FloatArray
+
+    # ---- what the two kinds say -------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout:
+        raise NotImplementedError
+
+    @property
+    def frozen(self) -> Frozen:
+        """The function at the weights' mean, for the compiled programs."""
+        raise NotImplementedError
+
+    def function_moments(self, latents: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean (n, C) and variance (n, C) or (n, 1) of f, without offsets."""
+        raise NotImplementedError
+
+    def decode(
+        self, latents: FloatArray, cholesky: FloatArray | None = None, log_sizes: FloatArray | None = None
+    ) -> Decoded:
+        """Mean and variances of Y at the latents, or at N(latents_n, C_n C_n')."""
+        raise NotImplementedError
+
+    def decode_data(self, placed: Embedding, Y: FloatArray, log_sizes: FloatArray | None) -> Decoded:
+        """`decode` at the embedding of raw rows, with the constants (such as totals) of those rows."""
+        return self.decode(placed.mean, placed.cholesky, log_sizes)
+
+    def draw(
+        self, latents: FloatArray, rng: np.random.RandomState, log_sizes: FloatArray | None = None
+    ) -> FloatArray:
+        """Rows at given latents: one draw of the whole function, then an observation of each entry."""
+        raise NotImplementedError
+
+    # ---- what follows -----------------------------------------------------------------------------
+
+    @property
+    def likelihoods(self) -> tuple[Likelihood, ...]:
+        return tuple(group.likelihood for group in self.layout.groups)
 
     def features(self, latents: FloatArray) -> FloatArray:
         """Random Fourier features (n, L)."""
         return fourier_features(latents, self.frequencies)
 
-    def weight_variance(self, features: FloatArray) -> FloatArray:
-        """noise * phi' V phi for each row of features, the same for all columns."""
-        return self.noise * np.sum((features @ self.weight_covariance) * features, axis=1)
+    def place(self, Y: FloatArray, log_sizes: FloatArray | None = None) -> Embedding:
+        """Embed raw rows (n, M), NaN where not observed."""
+        return self.place_encoded(self.layout.encode(Y, log_sizes))
 
-    def decode(self, latents: FloatArray, cholesky: FloatArray | None = None) -> Decoded:
-        """Mean and variances of Y at the latents, or at N(latents_n, C_n C_n')."""
-        parts = [
-            self._decode_chunk(latents[rows], None if cholesky is None else cholesky[rows])
-            for rows in row_chunks(len(latents))
-        ]
-        mean, latent, weight = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        square = self.columns.scale**2
-        return Decoded(
-            mean=self.columns.mean + self.columns.scale * mean,
-            latent_variance=square * latent,
-            weight_variance=square * weight[:, None],
-            noise_variance=square * self.noise,
-        )
+    def place_encoded(self, encoded: tuple[Encoded, ...]) -> Embedding:
+        """Embed rows given by their channels."""
+        standard = self.columns.standardise(self.layout.working(encoded))
+        anchors = self.anchor_scores @ self.columns.directions.T
+        similar = similar_anchors(standard, anchors, N_NEIGHBOURS)
+        return embed_rows(self.likelihoods, self.frozen, rows_of(encoded), self.anchors[similar])
 
-    def _decode_chunk(self, latents: FloatArray, cholesky: FloatArray | None):
-        if cholesky is None:
-            features = self.features(latents)
-            mean = features @ self.weights
-            return mean, np.zeros_like(mean), self.weight_variance(features)
-        features = [self.features(points) for points in cubature_points(latents, cholesky)]
-        means = np.stack([phi @ self.weights for phi in features])
-        weight = np.mean([self.weight_variance(phi) for phi in features], axis=0)
-        return means.mean(axis=0), means.var(axis=0), weight
+    def log_density(self, Y: FloatArray, log_sizes: FloatArray | None = None) -> FloatArray:
+        """An importance-weighted estimate of log p(y) of each raw row, over its observed entries."""
+        placed = self.place(Y, log_sizes)
+        encoded = self.layout.encode(Y, log_sizes)
+        estimate = row_scoring.log_density(self, placed, encoded)
+        return estimate - self._log_scales(Y)
+
+    def _log_scales(self, Y: FloatArray) -> FloatArray:
+        groups = self.layout.groups
+        return np.sum([self.layout.row_log_scales(Y[:, g.columns], g) for g in groups], axis=0)
+
+    def entry_log_density(
+        self, placed: Embedding, Y: FloatArray, log_sizes: FloatArray | None = None
+    ) -> FloatArray:
+        """log p of each channel (n, C) of raw rows whose latents were placed from other entries."""
+        encoded: tuple[Encoded, ...] = self.layout.encode(Y, log_sizes)
+        return row_scoring.entry_log_density(self, placed, encoded)
 
 
 def row_chunks(n_rows: int) -> Iterator[slice]:
     """Slices of at most CHUNK rows that cover them all."""
     for start in range(0, n_rows, CHUNK):
         yield slice(start, min(start + CHUNK, n_rows))
-
-
-def cubature_points(mean: FloatArray, cholesky: FloatArray) -> FloatArray:
-    """Points (2Q, n, Q) whose equal-weight average is E[g(x)], x ~ N(mean_n, C_n C_n'), for every
-    polynomial g up to degree three: mean_n plus and minus sqrt(Q) times each column of C_n."""
-    steps = np.sqrt(mean.shape[-1]) * np.moveaxis(cholesky, -1, 0)
-    return np.concatenate([mean + steps, mean - steps])

@@ -71,3 +71,8 @@ def posterior_weights(gram: FloatArray, cross: FloatArray, ratio: float) -> tupl
     factor = cho_factor(gram + ratio * np.eye(len(gram)), lower=True)
     inverse = cho_solve(factor, np.eye(len(gram)))
     return cho_solve(factor, cross), 0.5 * (inverse + inverse.T)
+
+
+def posterior_covariance(gram: FloatArray, ratio: float) -> FloatArray:
+    """G^-1 alone."""
+    return posterior_weights(gram, gram[:, :0], ratio)[1]

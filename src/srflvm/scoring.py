@@ -1,4 +1,4 @@
-"""The log density of new rows, and draws from the model.
+"""The log density of complete Gaussian rows.
 
 log p(y) = log integral p(y | x) N(x; 0, I) dx has no closed form. It is estimated by importance sampling
 from the row's own embedding N(x*, S), a little widened: the log of an unbiased estimate, hence in
@@ -8,25 +8,29 @@ every row and every call, so the estimate is deterministic and a row's value doe
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
 from srflvm._types import FloatArray
 from srflvm.embedding import Embedding, embed
-from srflvm.posterior import Posterior
+
+if TYPE_CHECKING:
+    from srflvm.gaussian_posterior import GaussianPosterior
 
 N_DRAWS = 64
 
-_WIDENING = 1.2
+WIDENING = 1.2
 _ROWS_AT_ONCE = 64
 
 
-def log_density(posterior: Posterior, Y: FloatArray) -> FloatArray:
+def complete_log_density(posterior: GaussianPosterior, Y: FloatArray) -> FloatArray:
     """An importance-weighted estimate of log p(y) for each raw row, in the units of the data."""
     standardised = posterior.columns.standardise(Y)
     placed = embed(posterior, standardised @ posterior.columns.directions)
-    normals = _quasi_normals(placed.mean.shape[1])
+    normals = quasi_normals(placed.mean.shape[1])
     second = posterior.weights @ posterior.weights.T
     parts = [
         _chunk_density(posterior, second, standardised[rows], _some(placed, rows), normals)
@@ -36,10 +40,10 @@ def log_density(posterior: Posterior, Y: FloatArray) -> FloatArray:
 
 
 def _chunk_density(
-    posterior: Posterior, second: FloatArray, Y: FloatArray, placed: Embedding, normals: FloatArray
+    posterior: GaussianPosterior, second: FloatArray, Y: FloatArray, placed: Embedding, normals: FloatArray
 ) -> FloatArray:
     n_rows, (n_draws, n_latent) = len(Y), normals.shape
-    steps = _WIDENING * np.einsum("nqr,tr->ntq", placed.cholesky, normals)
+    steps = WIDENING * np.einsum("nqr,tr->ntq", placed.cholesky, normals)
     latents = placed.mean[:, None, :] + steps
     phi = posterior.features(latents.reshape(-1, n_latent))
     # |y - H'phi|^2 = |y|^2 - 2 phi'Hy + phi'HH'phi without forming n_rows * n_draws rows of M columns
@@ -49,12 +53,12 @@ def _chunk_density(
     variance = posterior.noise + posterior.weight_variance(phi).reshape(n_rows, n_draws)
     log_likelihood = -0.5 * (Y.shape[1] * np.log(2.0 * np.pi * variance) + distance / variance)
     log_prior = np.sum(norm.logpdf(latents), axis=-1)
-    log_stds = np.log(_WIDENING * np.diagonal(placed.cholesky, axis1=1, axis2=2))
+    log_stds = np.log(WIDENING * np.diagonal(placed.cholesky, axis1=1, axis2=2))
     log_proposal = np.sum(norm.logpdf(normals), axis=-1) - np.sum(log_stds, axis=1)[:, None]
     return logsumexp(log_likelihood + log_prior - log_proposal, axis=1) - np.log(n_draws)
 
 
-def _quasi_normals(n_latent: int) -> FloatArray:
+def quasi_normals(n_latent: int) -> FloatArray:
     uniforms = qmc.Sobol(n_latent, rng=np.random.default_rng(0)).random(N_DRAWS)
     return norm.ppf(uniforms)
 
@@ -65,16 +69,3 @@ def _some(placed: Embedding, rows: slice) -> Embedding:
 
 def _slices(n_rows: int) -> list[slice]:
     return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
-
-
-def draw_rows(
-    posterior: Posterior, n_rows: int, n_latent: int, rng: np.random.RandomState
-) -> tuple[FloatArray, FloatArray]:
-    """Rows of new data and their latents: x from its prior, one draw of the whole function, then noise."""
-    latents = rng.standard_normal((n_rows, n_latent))
-    phi = posterior.features(latents)
-    root = np.linalg.cholesky(posterior.weight_covariance + 1e-12 * np.eye(phi.shape[1]))
-    wiggle = np.sqrt(posterior.noise) * root @ rng.standard_normal(posterior.weights.shape)
-    f = phi @ (posterior.weights + wiggle)
-    noisy = f + np.sqrt(posterior.noise) * rng.standard_normal(f.shape)
-    return posterior.columns.mean + posterior.columns.scale * noisy, latents

@@ -1,12 +1,75 @@
-"""Continuous data: y_nm = f_nm + noise, with one noise variance for all columns.
+"""Continuous data: y = f + noise, with one noise variance for all columns or one for each.
 
-The weights are integrated out in closed form (`srflvm.evidence`), so this file has nothing to compute.
+Everything has a closed form. Columns are centred by their means and divided by one common number, so that
+distances between rows keep their proportions.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import ClassVar
 
-class Gaussian:
-    """The Gaussian likelihood."""
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
 
-    name = "gaussian"
+from srflvm._types import FloatArray
+from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, Start, Units
+from srflvm.likelihoods._observed import summary
+
+_SMALLEST_START = 1e-4
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """y ~ N(f, noise), with the learned parameter `log_noise`, the logarithm of the variance.
+
+    Parameters
+    ----------
+    noise : {"shared", "column"}
+        One variance for all columns, for which `log_noise` has shape (1,), or one for each, (c,).
+    """
+
+    name: ClassVar[str] = "gaussian"
+    noise: str = "shared"
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("shared", "column"):
+            raise ValueError(f"noise={self.noise!r} is not known; use 'shared' or 'column'.")
+
+    def units(self, Y: FloatArray) -> Units:
+        number, mean, variance = summary(Y)
+        scale = math.sqrt(float(number @ variance) / max(float(number.sum()), 1.0))
+        return Units(mean, np.full(Y.shape[1], scale if scale > 0.0 else 1.0))
+
+    def start(self, Y: FloatArray, constants: Parameters) -> Start:
+        number, mean, variance = summary(Y)
+        if self.noise == "shared":
+            variance = np.array([number @ variance / max(float(number.sum()), 1.0)])
+        return Start(mean, {"log_noise": np.log(np.maximum(0.5 * variance, _SMALLEST_START))})
+
+    def log_prob(self, y: Array, f: Array, parameters: Parameters) -> Array:
+        return _log_normal(y - f, parameters["log_noise"])
+
+    def pointwise(self, y: Array, f: Array, parameters: Parameters) -> Expected:
+        return self.expectations(y, f, jnp.zeros_like(f), parameters)
+
+    def expectations(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Expected:
+        # l is quadratic in f: E l = l(mean) - precision variance / 2
+        precision = jnp.exp(-parameters["log_noise"])
+        value = self.log_prob(y, mean, parameters) - 0.5 * precision * variance
+        return Expected(value, precision * (y - mean), jnp.broadcast_to(precision, value.shape))
+
+    def log_predictive(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Array:
+        return _log_normal(y - mean, jnp.log(variance + jnp.exp(parameters["log_noise"])))
+
+    def moments(self, f: Array, parameters: Parameters) -> Moments:
+        return Moments(f, jnp.broadcast_to(jnp.exp(parameters["log_noise"]), f.shape))
+
+    def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
+        return f + np.exp(0.5 * np.asarray(parameters["log_noise"])) * rng.standard_normal(f.shape)
+
+
+def _log_normal(residual: Array, log_variance: Array) -> Array:
+    return -0.5 * (residual**2 * jnp.exp(-log_variance) + log_variance + math.log(2.0 * math.pi))

@@ -1,0 +1,223 @@
+"""Rival imputers on images with missing pixels.
+
+    SRFLVM_DATA=folder python benchmarks/imputers.py [--only em-pca soft-impute] [--shares 0.1 0.3 0.6]
+
+Every rival takes Y (N, M) with NaN where an entry is missing and returns Y filled. Those with a
+rank, a penalty or a number of neighbours run at several settings and are reported at the one with
+the lowest error on the missing entries themselves: an oracle's choice, in the rival's favour. No
+output is clipped. Times are those of all settings together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from common import CONSOLE
+from holes import DATA, SHARES, squared_error, with_holes
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer
+from sklearn.linear_model import BayesianRidge
+
+RANKS = (5, 10, 20, 30, 40, 50, 60)
+BAYESIAN_RANKS = (100,)  # too many do not hurt it
+NEIGHBOURS = (5, 10)
+PENALTIES = tuple(float(ratio) for ratio in np.geomspace(0.1, 0.002, 12))
+
+
+def column_mean(Y: np.ndarray) -> np.ndarray:
+    """Fill with the mean of the column's observed entries."""
+    return np.where(np.isnan(Y), np.nanmean(Y, axis=0), Y)
+
+
+def em_pca(
+    Y: np.ndarray, rank: int, bayesian: bool = False, max_iter: int = 100, tol: float = 2e-3
+) -> np.ndarray:
+    """Fill with the mean of probabilistic PCA with missing entries.
+
+    The model is y_nm = w_m · x_n + μ_m + noise of variance σ², x_n standard normal; the mean μ_m is the
+    coefficient of a last entry 1 of x_n. EM for the maximal likelihood of W, μ and σ² with nothing
+    approximated; `bayesian` also gives W a posterior, factorised from that of x, and every column of W
+    a prior precision of maximal bound. Stops when an iteration moves the fill by less than `tol` of its
+    spread.
+    """
+    holes = np.isnan(Y)
+    seen = (~holes).astype(np.float32)
+    centre = np.nanmean(Y, axis=0)
+    target = np.where(holes, 0.0, Y - centre).astype(np.float32)
+    W, noise = _first_loadings(target, seen, rank)
+    squares, prior, fill = _squares(W), np.zeros(rank + 1), np.zeros(1)
+    for _ in range(max_iter):
+        X, squares_x = _scores(target, seen, W, squares, noise)
+        W, squares, noise = _loadings(target, seen, X, squares_x, noise, prior, bayesian)
+        if bayesian:
+            prior[:rank] = len(W) / squares[:, _diagonal(rank + 1)].sum(axis=0)[:rank]
+        previous, fill = fill, (X @ W.T)[holes]
+        if np.sum((fill - previous) ** 2) < tol**2 * np.sum(fill**2):
+            break
+    X, _ = _scores(target, seen, W, squares, noise)
+    return np.where(holes, centre + X @ W.T, Y)
+
+
+def _first_loadings(target: np.ndarray, seen: np.ndarray, rank: int) -> tuple[np.ndarray, float]:
+    """Loadings (M, rank + 1), ending in the mean, and σ², from the covariance over pairs seen together."""
+    covariance = target.T @ target / np.maximum(seen.T @ seen, 1)
+    values, vectors = np.linalg.eigh(covariance.astype(float))
+    noise = max(float(np.mean(values[:-rank])), 1e-3 * float(np.mean(values)))
+    scale = np.sqrt(np.maximum(values[-rank:] - noise, noise))
+    return np.column_stack([vectors[:, -rank:] * scale, np.zeros(len(values))]), noise
+
+
+def _squares(means: np.ndarray, covariances: np.ndarray | float = 0.0) -> np.ndarray:
+    """Second moments of every row (n, K), their upper triangles flattened: (n, K (K + 1) / 2)."""
+    i, j = np.triu_indices(means.shape[1])
+    moments = means[:, :, None] * means[:, None, :] + covariances
+    return moments[:, i, j]
+
+
+def _full(triangles: np.ndarray, size: int) -> np.ndarray:
+    """Symmetric matrices (n, size, size) from flat upper triangles."""
+    i, j = np.triu_indices(size)
+    matrices = np.empty((len(triangles), size, size))
+    matrices[:, i, j] = triangles
+    matrices[:, j, i] = triangles
+    return matrices
+
+
+def _diagonal(size: int) -> np.ndarray:
+    """Where the diagonal is in a flat upper triangle."""
+    i, j = np.triu_indices(size)
+    return np.flatnonzero(i == j)
+
+
+def _scores(
+    target: np.ndarray, seen: np.ndarray, W: np.ndarray, squares: np.ndarray, noise: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The posterior of x: S_n = (I + Σ_seen E[w wᵀ] / σ²)⁻¹, mean S_n Σ_seen (y E[w] − E[w μ]) / σ²."""
+    rank = W.shape[1] - 1
+    moments = _full(seen @ squares.astype(np.float32), rank + 1)
+    pull = target @ W[:, :rank] - moments[:, :rank, rank]
+    covariances = np.zeros_like(moments)
+    covariances[:, :rank, :rank] = np.linalg.inv(moments[:, :rank, :rank] / noise + np.eye(rank))
+    means = np.einsum("nij,nj->ni", covariances[:, :rank, :rank], pull / noise)
+    X = np.column_stack([means, np.ones(len(means))])
+    return X, _squares(X, covariances)
+
+
+def _loadings(
+    target: np.ndarray,
+    seen: np.ndarray,
+    X: np.ndarray,
+    squares_x: np.ndarray,
+    noise: float,
+    prior: np.ndarray,
+    bayesian: bool,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The loadings with the mean, (Σ_seen E[x xᵀ] + σ² prior)⁻¹ Σ_seen y E[x]; their squares; σ²."""
+    moments = seen.T @ squares_x.astype(np.float32)
+    size = X.shape[1]
+    inverse = np.linalg.inv(_full(moments, size) + noise * np.diag(prior))
+    pull = target.T @ X
+    W = np.einsum("mij,mj->mi", inverse, pull)
+    squares = _squares(W, noise * inverse if bayesian else 0.0)
+    twice = 2.0 - (np.arange(moments.shape[1])[:, None] == _diagonal(size)).any(axis=1)
+    error = np.sum(target.astype(float) ** 2) - 2 * np.sum(W * pull) + np.sum(moments * squares * twice)
+    return W, squares, float(error / seen.sum(dtype=float))
+
+
+def soft_impute(
+    Y: np.ndarray, ratios: tuple[float, ...] = PENALTIES, max_iter: int = 300, tol: float = 1e-4
+) -> Iterator[np.ndarray]:
+    """Fills by nuclear-norm completion, one for every penalty (descending), each started from the last.
+
+    Minimises ½ Σ_seen (y − z)² + λ ‖Z‖_* over Z, after centring the columns: every iteration fills the
+    holes with Z and lowers the singular values of the result by λ. λ is `ratio` times the largest
+    singular value of the data with zeros in the holes, above which Z is zero. With F = U D Vᵀ the new
+    Z is F V (1 − λ / D)₊ Vᵀ, so that an eigendecomposition of FᵀF (M, M) is enough.
+    """
+    holes = np.isnan(Y)
+    centre = np.nanmean(Y, axis=0)
+    filled = np.where(holes, 0.0, Y - centre)
+    top = float(np.linalg.norm(filled, 2))
+    for ratio in ratios:
+        for _ in range(max_iter):
+            Z = _shrunk(filled, ratio * top)
+            change = np.linalg.norm((Z - filled)[holes])
+            filled = np.where(holes, Z, filled)
+            if change < tol * np.linalg.norm(filled[holes]):
+                break
+        yield np.where(holes, filled + centre, Y)
+
+
+def _shrunk(F: np.ndarray, penalty: float) -> np.ndarray:
+    """F with its singular values lowered by the penalty, at least to zero."""
+    values, V = np.linalg.eigh(F.T @ F)
+    kept = values > penalty**2
+    V, factors = V[:, kept], 1.0 - penalty / np.sqrt(values[kept])
+    return (F @ (V * factors)) @ V.T
+
+
+def nearest_neighbours(Y: np.ndarray, k: int) -> np.ndarray:
+    """Fill with the mean of the k nearest rows that have the entry, weighted by inverse distance."""
+    return KNNImputer(n_neighbors=k, weights="distance").fit_transform(Y)
+
+
+def chained_ridge(Y: np.ndarray, n_features: int = 100, n_rounds: int = 10) -> np.ndarray:
+    """scikit-learn's IterativeImputer: Bayesian ridge regressions of each column on others, in rounds.
+
+    Each regression takes `n_features` columns, drawn with probabilities by absolute correlation, and
+    fills are kept within the column's observed range.
+    """
+    imputer = IterativeImputer(
+        BayesianRidge(),
+        max_iter=n_rounds,
+        n_nearest_features=n_features,
+        min_value=np.nanmin(Y, axis=0),
+        max_value=np.nanmax(Y, axis=0),
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return np.asarray(imputer.fit_transform(Y))
+
+
+RIVALS: dict[str, Callable[[np.ndarray], Iterator[tuple[str, np.ndarray]]]] = {
+    "mean": lambda Y: iter([("", column_mean(Y))]),
+    "em-pca": lambda Y: ((f"rank {rank}", em_pca(Y, rank)) for rank in RANKS),
+    "soft-impute": lambda Y: zip((f"λ {r:.4f}" for r in PENALTIES), soft_impute(Y), strict=True),
+    "neighbours": lambda Y: ((f"k {k}", nearest_neighbours(Y, k)) for k in NEIGHBOURS),
+    "chained-ridge": lambda Y: iter([("", chained_ridge(Y))]),
+    "bayesian-pca": lambda Y: ((f"rank {rank}", em_pca(Y, rank, bayesian=True)) for rank in BAYESIAN_RANKS),
+}
+
+
+def measure(rival: str, name: str, share: float) -> tuple[float, str, float]:
+    """The lowest error over the rival's settings, that setting, and the seconds of all settings."""
+    Y = DATA[name]()
+    holes = with_holes(Y, share)
+    started = time.perf_counter()
+    errors = {setting: squared_error(Y, filled, share) for setting, filled in RIVALS[rival](holes)}
+    seconds = time.perf_counter() - started
+    CONSOLE.print(rival, name, share, {key: round(value, 5) for key, value in errors.items()})
+    best = min(errors, key=lambda setting: errors[setting])
+    return errors[best], best, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=RIVALS, nargs="*", default=list(RIVALS))
+    parser.add_argument("--shares", type=float, nargs="*", default=list(SHARES))
+    arguments = parser.parse_args()
+    for rival in arguments.only:
+        for name in DATA:
+            for share in arguments.shares:
+                error, setting, seconds = measure(rival, name, share)
+                CONSOLE.print(f"{rival} | {name} | {share:.0%} | {error:.5f} | {setting} | {seconds:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

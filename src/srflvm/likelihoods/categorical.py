@@ -1,0 +1,167 @@
+"""Unordered categories and vectors of counts, by breaking a stick.
+
+Of C categories, k < C - 1 is taken with probability sigmoid(f_k) if none before it was, and the last takes
+what is left. So a categorical column becomes C - 1 Bernoulli channels (is it k, given that it is not less
+than k?), and a vector of m counts m - 1 binomial channels (how many of those left are k?). At given latents
+the f of different channels are independent, so that products of sigmoids have products as expectations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy.special import expit
+
+from srflvm._types import FloatArray
+from srflvm.exceptions import DataError
+from srflvm.likelihoods._base import Moments, Parameters, refuse
+from srflvm.likelihoods._observed import check_counts
+from srflvm.likelihoods.bernoulli import Bernoulli
+from srflvm.likelihoods.binomial import BinomialChannels
+
+
+@dataclass(frozen=True)
+class Categorical(Bernoulli):
+    """Codes 0, 1, ..., C - 1 without an order; nothing to learn.
+
+    The mean of a column is its most probable code, and its variance p (1 - p) with p the probability of
+    that code: the variance of being right. `probabilities` has the whole distribution.
+
+    Parameters
+    ----------
+    n_categories : tuple of int, or None
+        The number of categories of each column; from the largest training entries if None.
+    """
+
+    name: ClassVar[str] = "categorical"
+    n_categories: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_categories is not None and min(self.n_categories, default=0) < 2:
+            raise ValueError(f"n_categories={self.n_categories!r}: each column needs at least two.")
+
+    def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
+        check_counts(Y, columns, "categorical")
+        if self.n_categories is not None:
+            refuse(
+                np.asarray(self._categories(Y.shape[1])) <= Y,
+                Y,
+                columns,
+                "the codes of a column are 0 to its number of categories less one",
+                f"Recode it, or give larger n_categories than {self.n_categories}.",
+            )
+
+    def resolve(self, Y: FloatArray) -> Categorical:
+        if self.n_categories is not None:
+            return self
+        largest = np.nanmax(Y, axis=0, initial=1.0)
+        return replace(self, n_categories=tuple(1 + int(code) for code in largest))
+
+    def channels(self, Y: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
+        columns = []
+        for j, n_categories in enumerate(self._categories(Y.shape[1])):
+            y = Y[:, j]
+            columns += [np.where(y >= k, (y == k).astype(float), np.nan) for k in range(n_categories - 1)]
+        return np.stack(columns, axis=1), {}
+
+    def working(self, Y: FloatArray) -> FloatArray:
+        """Indicators of the categories: a stick that was not reached was not taken."""
+        groups = [np.where(np.isnan(part) & ~np.isnan(part[:, :1]), 0.0, part) for part in self._split(Y)]
+        return np.concatenate(groups, axis=1)
+
+    def probabilities(self, mean: FloatArray) -> list[FloatArray]:
+        """For each column the probabilities (n, C) of its codes, from means of channels (n, c)."""
+        return [_stick_shares(part) for part in self._split(mean)]
+
+    def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
+        tables = self.probabilities(np.asarray(moments.mean))
+        best = np.stack([table.max(axis=1) for table in tables], axis=1)
+        codes = np.stack([table.argmax(axis=1) for table in tables], axis=1)
+        return Moments(codes.astype(float), best * (1.0 - best))
+
+    def columns_from_draws(self, draws: FloatArray, constants: Parameters) -> FloatArray:
+        # the code is the first stick taken, or the last category if none was
+        ended = [np.pad(part == 1.0, ((0, 0), (0, 1)), constant_values=True) for part in self._split(draws)]
+        return np.stack([part.argmax(axis=1) for part in ended], axis=1).astype(float)
+
+    def _split(self, channels: FloatArray) -> list[FloatArray]:
+        ends = np.cumsum([n - 1 for n in self._categories(None)])
+        return np.split(channels, ends[:-1], axis=1)
+
+    def _categories(self, n_columns: int | None) -> tuple[int, ...]:
+        if self.n_categories is None:
+            raise ValueError("n_categories is not known yet; call resolve with the training columns first.")
+        if n_columns not in (None, len(self.n_categories)):
+            raise ValueError(f"n_categories={self.n_categories} does not fit {n_columns} columns.")
+        return self.n_categories
+
+
+@dataclass(frozen=True)
+class Multinomial(BinomialChannels):
+    """All columns together are one vector of counts with a given total; nothing to learn.
+
+    Channel k needs the total of columns k, k + 1, ..., so a hole leaves the channels after its column usable.
+    `moments` of a channel are those of its share of the stick, which has no variance given f. Columns have
+    the moments of counts given the row's total, the constant `total`. Where that is not known it is one, and
+    the moments are those of a single count: proportions.
+    """
+
+    name: ClassVar[str] = "multinomial"
+
+    def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
+        if Y.shape[1] < 2:
+            raise DataError(
+                "A vector of counts needs at least two columns; use likelihood='poisson' for one."
+            )
+        check_counts(Y, columns, "multinomial")
+
+    def channels(self, Y: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
+        left = np.cumsum(Y[:, ::-1], axis=1)[:, ::-1]
+        trials = np.nan_to_num(left[:, :-1])
+        total = np.where(np.isnan(left[:, :1]), 1.0, left[:, :1])
+        constants = {"n_trials": trials, "total": np.broadcast_to(total, trials.shape)}
+        return np.where(trials > 0.0, Y[:, :-1], np.nan), constants
+
+    def working(self, Y: FloatArray) -> FloatArray:
+        """log(1 + count); where the first channel is known, others are missing only for want of trials."""
+        return np.log1p(np.where(np.isnan(Y) & ~np.isnan(Y[:, :1]), 0.0, Y))
+
+    def moments(self, f: Array, parameters: Parameters) -> Moments:
+        share = jax.nn.sigmoid(f)
+        return Moments(share, jnp.zeros_like(share))
+
+    def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
+        left = np.broadcast_to(parameters["total"], f.shape)[:, 0].astype(int)
+        draws = np.empty(f.shape)
+        for k in range(f.shape[1]):
+            draws[:, k] = rng.binomial(left, expit(f[:, k]))
+            left = left - draws[:, k].astype(int)
+        return draws
+
+    def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
+        """With share pi and total n: mean n E pi, variance n E pi (1 - pi) + n^2 var pi."""
+        mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
+        first = _stick_shares(mean)
+        second = _stick_products(variance + mean**2, variance + (1.0 - mean) ** 2)
+        n = np.asarray(constants["total"])[:, :1]
+        return Moments(n * first, n * (first - second) + n**2 * np.maximum(second - first**2, 0.0))
+
+    def columns_from_draws(self, draws: FloatArray, constants: Parameters) -> FloatArray:
+        rest = np.asarray(constants["total"])[:, :1] - draws.sum(axis=1, keepdims=True)
+        return np.concatenate([draws, rest], axis=1)
+
+
+def _stick_shares(taken: FloatArray) -> FloatArray:
+    """Probabilities (n, C) of the categories from those (n, C - 1) of taking each stick."""
+    return _stick_products(taken, 1.0 - taken)
+
+
+def _stick_products(taken: FloatArray, passed: FloatArray) -> FloatArray:
+    one = np.ones((taken.shape[0], 1))
+    return np.concatenate([taken, one], axis=1) * np.concatenate([one, np.cumprod(passed, axis=1)], axis=1)

@@ -1,0 +1,236 @@
+"""The Pólya-gamma distribution: moments, divergence, the bound it gives, and draws.
+
+omega ~ PG(b, c), b > 0, is a weighted sum of independent gamma variables (Theorem 3 of the paper and the
+text before it),
+
+    omega = sum_{k >= 1} g_k / rate_k,   rate_k = 2 pi^2 (k - 1/2)^2 + c^2 / 2,   g_k ~ Gamma(b, 1).
+
+With the product cosh h = prod_k (1 + h^2 / (pi^2 (k - 1/2)^2)) its Laplace transform is
+
+    E exp(-t omega) = cosh^b(c / 2) / cosh^b(sqrt(c^2 / 4 + t / 2)).
+
+So PG(b, c) is PG(b, 0) tilted by exp(-c^2 omega / 2), log PG(omega | b, c) / PG(omega | b, 0) =
+b log cosh(c / 2) - c^2 omega / 2, and t = psi^2 / 2 at c = 0 turns a logistic likelihood into a Gaussian one,
+(2 cosh(psi / 2))^-b = 2^-b E exp(-omega psi^2 / 2).
+
+Everything here is elementwise, in the precision of its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from scipy.special import zeta
+
+from srflvm.likelihoods._base import Expected, PolyaGamma
+
+N_TERMS = 6
+
+# Below this |c| a power series replaces formulas that divide by c or cancel.
+_SMALL = 1.0
+
+# From this |c| on, one inverse Gaussian variable is nearer to PG(b, c) than `N_TERMS` gammas and a remainder.
+_LARGE = 10.0
+
+# Draws are made so many at a time that what lies between the passes over them stays in the processor's cache.
+_CHUNK = 16384
+
+# log cosh h = sum_n a_n x^n, x = h^2: the logarithm of the product above gives
+# a_n = (-1)^(n+1) / n sum_k (pi (k - 1/2))^(-2n) = (-1)^(n+1) / n (2 / pi)^(2n) (1 - 4^-n) zeta(2n).
+# At |c| = _SMALL, x = 1/4 and a term is a tenth of the one before: 18 reach the rounding of float64.
+_ORDER = np.arange(1.0, 19.0)
+_LOG_COSH = (-1.0) ** (_ORDER + 1.0) / _ORDER * (2.0 / np.pi) ** (2.0 * _ORDER)
+_LOG_COSH *= (1.0 - 4.0**-_ORDER) * zeta(2.0 * _ORDER)
+
+_MEAN_SERIES = (0.5 * _ORDER * _LOG_COSH).tolist()
+_VARIANCE_SERIES = (-0.25 * _ORDER * (_ORDER - 1.0) * _LOG_COSH)[1:].tolist()
+_DIVERGENCE_SERIES = [0.0, *((1.0 - _ORDER) * _LOG_COSH).tolist()]
+
+
+def log_two_cosh_half(c: ArrayLike) -> Array:
+    """log(2 cosh(c / 2)), with all derivatives."""
+    half = 0.5 * jnp.asarray(c)
+    return jnp.logaddexp(half, -half)
+
+
+def mean(b: ArrayLike, c: ArrayLike) -> Array:
+    """E omega = b tanh(c / 2) / (2 c)."""
+    return b * _unit_mean(jnp.asarray(c))
+
+
+def variance(b: ArrayLike, c: ArrayLike) -> Array:
+    """Var omega = b (sinh c - c) / (4 c^3 cosh^2(c / 2))."""
+    return b * _unit_variance(jnp.asarray(c))
+
+
+def divergence(b: ArrayLike, c: ArrayLike) -> Array:
+    """KL(PG(b, c) || PG(b, 0)) = b log cosh(c / 2) - c^2 E omega / 2, the mean of the log density ratio.
+
+    With x = c^2 / 4 the second term is b x d log cosh / dx, so the series has coefficients (1 - n) a_n.
+    """
+
+    def far(size: Array) -> Array:
+        return log_two_cosh_half(size) - np.log(2.0).item() - 0.25 * size * jnp.tanh(0.5 * size)
+
+    return b * _by_size(jnp.asarray(c), _DIVERGENCE_SERIES, far)
+
+
+def _unit_mean(c: Array) -> Array:
+    """The mean at b = 1: minus the derivative of log E exp(-t omega) in t, with x = c^2 / 4 + t / 2 half the
+    derivative of log cosh sqrt(x)."""
+    return _by_size(c, _MEAN_SERIES, lambda size: 0.5 * jnp.tanh(0.5 * size) / size)
+
+
+def _unit_variance(c: Array) -> Array:
+    """The variance at b = 1: the second derivative in t, minus a quarter of the second derivative of
+    log cosh sqrt(x). With q = exp(-|c|) it is (1 - q^2 - 2 |c| q) / (2 |c|^3 (1 + q)^2)."""
+
+    def far(size: Array) -> Array:
+        q = jnp.exp(-size)
+        return (1.0 - q**2 - 2.0 * size * q) / (2.0 * size**3 * (1.0 + q) ** 2)
+
+    return _by_size(c, _VARIANCE_SERIES, far)
+
+
+def _by_size(c: Array, series: Sequence[float], far: Callable[[Array], Array]) -> Array:
+    """sum_n series_n (c / 2)^(2n) where |c| is small and far(|c|) elsewhere. Each sees only arguments of its
+    own, so that the derivative of the one not chosen stays finite."""
+    small = jnp.abs(c) < _SMALL
+    x = 0.25 * jnp.where(small, c, 0.0) ** 2
+    near = jnp.zeros_like(x)
+    for coefficient in reversed(series):
+        near = near * x + coefficient
+    return jnp.where(small, near, far(jnp.where(small, _SMALL, jnp.abs(c))))
+
+
+def best_c(mean: ArrayLike, variance: ArrayLike, shift: ArrayLike) -> Array:
+    """The c that makes `local_bound` largest, sqrt(E psi^2); its derivative at zero is taken to be zero.
+
+    The derivative of the bound in c is -(E psi^2 - c^2) / 2 times that of the mean of omega, which falls.
+    """
+    square = jnp.square(mean + jnp.asarray(shift)) + variance
+    positive = square > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
+
+
+def local_bound(form: PolyaGamma, mean: ArrayLike, variance: ArrayLike, c: ArrayLike) -> Expected:
+    """E[log p(y, omega | f) - log q(omega)] for q(f) = N(mean, variance) and q(omega) = PG(b, c).
+
+    With psi = f + shift, log p(y | omega, f) = constant - b log 2 + kappa psi - omega psi^2 / 2, and the
+    divergence of q(omega) from PG(b, 0) is taken off:
+
+        value = constant + kappa E psi - b log(2 cosh(c / 2)) - E omega (E psi^2 - c^2) / 2  <=  E log p(y | f).
+
+    Also its derivative in `mean`, and E omega, the precision it gives f: the site's natural parameters are
+    E omega and slope + E omega mean = kappa - E omega shift.
+    """
+    c = jnp.asarray(c)
+    precision = form.b * _unit_mean(c)
+    psi = mean + jnp.asarray(form.shift)
+    value = form.constant + form.kappa * psi - form.b * log_two_cosh_half(c)
+    value = value - 0.5 * precision * (psi**2 + variance - c**2)
+    return Expected(value, form.kappa - precision * psi, precision)
+
+
+def sample(key: Array, b: ArrayLike, c: ArrayLike, n_terms: int = N_TERMS) -> Array:
+    """One draw of PG(b, c) for every element of b and c, broadcast; zero where b = 0. It has no gradient.
+
+    `n_terms` gammas are proposed for the first terms of the sum. A rejected proposal is not repeated: the
+    next one serves the same term, so that a draw may end with fewer terms. The other terms, however many, are
+    replaced by an inverse Gaussian variable with their exact mean and variance. That a draw has fewer terms
+    is no error, as the number of acceptances says nothing about the accepted values.
+
+    From |c| = 10 on the inverse Gaussian stands for the whole sum: up to terms of order exp(-|c|),
+    cosh h = exp(h) / 2 and the Laplace transform is exp(b c / 2 - b sqrt(c^2 / 4 + t / 2)), which is the one
+    of an inverse Gaussian variable with mean b / (2 c) and shape b^2 / 4.
+
+    The largest distance between the distribution functions of these draws and of PG(b, c), over all c, found
+    by inverting Laplace transforms. The last line has a gamma variable with the same moments in place of the
+    inverse Gaussian, which has the power of t at infinity wrong:
+
+        b                             0.01   0.03   0.1    0.3    0.5    1      3      30     1000
+        4 terms, inverse Gaussian     6e-2   3e-2   9e-3   2e-3   6e-4   2e-4   7e-5   3e-5   6e-6
+        6 terms, inverse Gaussian     5e-2   2e-2   5e-3   5e-4   2e-4   9e-5   7e-5   3e-5   6e-6
+        6 terms, gamma                3e-1   1e-1   2e-2   2e-3   4e-4   1e-4   7e-5   3e-5   6e-6
+
+    From b = 1 on, it is below 1e-5 for |c| <= 4, and the third cumulant is wrong by less than 1e-5 there. The
+    distance at b = 0.1 and below arises at draws of less than a tenth of the mean; the mean absolute
+    difference of quantiles is at most 1% of the mean at b = 0.01, and 0.1% at b = 0.1.
+    """
+    dtype = jnp.result_type(b, c, float)
+    b, c = jnp.broadcast_arrays(jnp.asarray(b, dtype), jnp.asarray(c, dtype))
+    n_chunks = max(1, -(-b.size // _CHUNK))
+    padding = -b.size % n_chunks
+    chunks = [jnp.pad(x.ravel(), (0, padding)).reshape(n_chunks, -1) for x in (b, c)]
+    keys = jax.random.split(key, n_chunks)
+    draws = jax.lax.map(lambda chunk: _sample_chunk(*chunk, n_terms), (keys, *chunks))
+    return jax.lax.stop_gradient(draws.ravel()[: b.size].reshape(b.shape))
+
+
+class _Partial(NamedTuple):
+    """The sum of the first `count` terms, and mean and variance of the others at b = 1."""
+
+    total: Array
+    count: Array
+    rest_mean: Array
+    rest_variance: Array
+
+
+def _sample_chunk(key: Array, b: Array, c: Array, n_terms: int) -> Array:
+    terms_key, rest_key = jax.random.split(key)
+
+    def add(partial: _Partial, term_key: Array) -> tuple[_Partial, None]:
+        gamma, accepted = _propose_gamma(term_key, b)
+        kept = accepted & (jnp.abs(c) < _LARGE)
+        rate = 2.0 * jnp.pi**2 * (partial.count + 0.5) ** 2 + 0.5 * c**2
+        scale = jnp.where(kept, 1.0 / rate, 0.0)
+        rest = partial.rest_mean - scale, partial.rest_variance - scale**2
+        return _Partial(partial.total + scale * gamma, partial.count + kept, *rest), None
+
+    zero = jnp.zeros_like(b)
+    start = _Partial(zero, zero, _unit_mean(c), _unit_variance(c))
+    partial, _ = jax.lax.scan(add, start, jax.random.split(terms_key, n_terms))
+    # Subtracting leaves errors of the size of the rounding of the whole sum's moments, in float32 of n = 6
+    # terms 1e-3 of the remainder's variance; of many terms there may be nothing left.
+    rest_mean, rest_variance = (jnp.maximum(x, 0.0) for x in partial[2:])
+    rest = _inverse_gaussian(rest_key, rest_variance / (b * rest_mean**2))
+    return jnp.where(b > 0.0, partial.total + b * rest_mean * rest, 0.0)
+
+
+def _propose_gamma(key: Array, b: Array) -> tuple[Array, Array]:
+    """A proposal for Gamma(b, 1), and whether it is accepted (with probability 0.95 or more).
+
+    Marsaglia and Tsang (2000): for shape a >= 1, d = a - 1/3 and z = normal / (3 sqrt d), the value
+    d (1 + z)^3 is accepted with probability exp(d (3 log(1 + z) - 3 z + 3 z^2 / 2 - z^3)).
+    For b < 1, Gamma(b + 1) uniform^(1 / b) is Gamma(b); given acceptance, the uniform that decided it divided
+    by the probability of acceptance is uniform again and independent of the value.
+    """
+    normal_key, uniform_key = jax.random.split(key)
+    d = jnp.where(b < 1.0, b + 1.0, b) - 1.0 / 3.0
+    z = jax.random.normal(normal_key, b.shape, b.dtype) / (3.0 * jnp.sqrt(d))
+    inside = z > -1.0
+    z = jnp.where(inside, z, 0.0)
+    log_chance = d * (3.0 * jnp.log1p(z) - z * (3.0 - z * (1.5 - z)))
+    log_uniform = jnp.log(jax.random.uniform(uniform_key, b.shape, b.dtype)) - log_chance
+    power = jnp.where(b < 1.0, jnp.exp(jnp.minimum(log_uniform, 0.0) / b), 1.0)
+    return d * (1.0 + z) ** 3 * power, inside & (log_uniform < 0.0)
+
+
+def _inverse_gaussian(key: Array, variance: Array) -> Array:
+    """Inverse Gaussian draws with mean one.
+
+    Michael, Schucany and Haas (1976): with a squared normal y and r = y variance / 2, the roots of
+    (x - 1)^2 = 2 r x are x and 1 / x, x = 1 + r - sqrt(r (2 + r)), written below without the cancellation;
+    the smaller one is the draw with probability 1 / (1 + x).
+    """
+    normal_key, uniform_key = jax.random.split(key)
+    r = 0.5 * variance * jax.random.normal(normal_key, variance.shape, variance.dtype) ** 2
+    root = 1.0 / (1.0 + r + jnp.sqrt(r * (2.0 + r)))
+    smaller = jax.random.uniform(uniform_key, variance.shape, variance.dtype) * (1.0 + root) <= 1.0
+    return jnp.where(smaller, root, 1.0 / root)

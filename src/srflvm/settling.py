@@ -1,0 +1,123 @@
+"""The sites, parameters and amplitudes of all columns solved for features that are held fixed.
+
+Used where a fit begins, to find sites for its first features, and where it ends, to find the weights' posterior for
+the frozen ones. Latents that are uncertain are given as several equally weighted sets of features; an entry's f then
+has the mean and the variance of the mixture over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from srflvm import entries, pairs
+from srflvm._types import FloatArray
+from srflvm.layers import GroupData, SiteLayer, _Piece, _piece
+from srflvm.sites import DAMPING, Function, better_amplitude, better_parameters, next_sites, with_constants
+
+_COLUMNS_AT_ONCE = 128
+
+
+@dataclass(frozen=True)
+class Settled:
+    """One group solved: its part of the state, and of each channel the weights' mean (c, L), their packed
+    covariance (c, P), and what it adds to the bound (c,)."""
+
+    sites: entries.Sites
+    parameters: dict[str, FloatArray]
+    log_amplitude: FloatArray
+    weights: FloatArray
+    packed_covariance: FloatArray
+    bound: FloatArray
+
+
+class Layers(NamedTuple):
+    """The state of one group of a `SiteLayer`."""
+
+    sites: entries.Sites
+    parameters: dict[str, Any]
+    log_amplitude: Any
+
+
+def settle(
+    layer: SiteLayer,
+    features: FloatArray,
+    data: tuple[GroupData, ...],
+    state: dict[str, Any],
+    n_rounds: int,
+    columns: int | None = None,
+) -> list[Settled]:
+    """Solve all groups (or only about the first `columns` of each) for features (K, N, L), constant included."""
+    flat = jnp.asarray(features.reshape(-1, features.shape[-1]))
+    solved = []
+    for index, group in enumerate(layer.groups):
+        mine = Layers(*(state[name][index] for name in ("sites", "parameters", "log_amplitude")))
+        n_channels = group.n_channels if columns is None else min(columns, group.n_channels)
+        solved.append(_settle_group(group.likelihood, flat, data[index], mine, n_rounds, n_channels))
+    return solved
+
+
+def _settle_group(likelihood, features: Array, data: GroupData, mine: Layers, n_rounds: int, n_channels: int):
+    size = min(_COLUMNS_AT_ONCE, n_channels)
+    parts, learned = [], mine.parameters
+    for start in range(0, n_channels, size):
+        pick = jnp.asarray((start + np.arange(size)) % n_channels)
+        piece = _piece(pick, (mine.sites, learned, mine.log_amplitude), data)
+        solved, *rest = _settle_piece(likelihood, n_rounds, features, piece)
+        # a parameter shared by all columns goes on from where the last batch has brought it
+        learned = {n: solved.parameters[n] if len(v) == 1 else v for n, v in learned.items()}
+        keep = min(size, n_channels - start)
+        parts.append(jax.tree.map(lambda a, n=keep: np.asarray(a[:n]), (solved, *rest)))
+    solved, weights, packed, bound = (
+        jax.tree.map(lambda *arrays: np.concatenate(arrays), *group) for group in zip(*parts, strict=True)
+    )
+    shared = {n: np.asarray(learned[n]) for n, v in mine.parameters.items() if len(v) == 1}
+    return Settled(
+        solved.sites, {**solved.parameters, **shared}, solved.log_amplitude, weights, packed, bound
+    )
+
+
+@partial(jax.jit, static_argnames=("likelihood", "n_rounds"))
+def _settle_piece(likelihood, n_rounds: int, features: Array, piece: _Piece):
+    def visit(piece: _Piece, _):
+        return _visit(likelihood, features, piece)[0], None
+
+    piece, _ = jax.lax.scan(visit, piece, length=n_rounds)
+    _, weights, bound = _visit(likelihood, features, piece)
+    packed = pairs.pack_form(weights.covariance).astype(features.dtype)
+    return piece, weights.mean, packed, bound
+
+
+def _visit(likelihood, features: Array, piece: _Piece):
+    weights, here = _posterior(features, piece)
+    parameters = with_constants(piece.parameters, piece.constants)
+    local = likelihood.expectations(piece.y, here.total, here.variance, parameters)
+    value = jnp.sum(jnp.where(piece.observed, local.value, 0.0), axis=1, dtype=jnp.float64)
+    bound = value - entries.divergence(weights, jnp.exp(piece.log_amplitude))
+    learned = better_parameters(likelihood, piece.y, here, piece.observed, piece.parameters, piece.constants)
+    updated = piece._replace(
+        sites=next_sites(piece.sites, local, here.mean, piece.observed, DAMPING["sites"]),
+        parameters=learned,
+        log_amplitude=better_amplitude(weights),
+    )
+    return updated, weights, bound
+
+
+def _posterior(features: Array, piece: _Piece) -> tuple[entries.Weights, Function]:
+    """q(h), and q(f) as a mixture over the K sets of features."""
+    n_rows = piece.y.shape[1]
+    n_sets = features.shape[0] // n_rows
+    spread = jax.tree.map(lambda site: jnp.tile(site, (1, n_sets)) / n_sets, piece.sites)
+    weights = entries.solve(features, spread, jnp.exp(piece.log_amplitude))
+    means, variances = (
+        part.reshape(-1, n_sets, n_rows) for part in entries.function_moments(features, weights)
+    )
+    mean = jnp.mean(means, axis=1)
+    variance = jnp.mean(variances, axis=1) + jnp.var(means, axis=1)
+    return weights, Function(mean, variance, piece.known, mean)

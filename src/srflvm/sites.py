@@ -1,0 +1,119 @@
+"""How the sites of a non-Gaussian likelihood follow from it: three routes behind one function.
+
+Given q(f) = N(mean, variance) of an entry, a route says what the entry adds to the bound, the gradient of that in
+mean and variance (slope and -precision / 2), and with them the entry's next site: precision, and
+shift = slope + precision * mean. At a fixed point the weights' posterior is
+
+- "sites": the best Gaussian, with slope = E l' and precision = -E l'' (conjugate-computation inference);
+- "polya_gamma": the best Gaussian together with an independent q(omega) = PG(b, c), c^2 = E psi^2;
+- "polya_gamma_sampled": one of a Gibbs chain's conditionals, omega ~ PG(b, psi) for a draw of psi. By Fisher's
+  identity the gradient of the complete-data density, averaged over the chain, is that of the exact evidence;
+  the bound reported is that of the Gaussian at hand.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from srflvm import polya_gamma
+from srflvm.entries import Sites, Weights
+from srflvm.likelihoods import Likelihood
+from srflvm.likelihoods._base import Expected, Parameters
+
+ROUTES = ("sites", "polya_gamma", "polya_gamma_sampled")
+
+# How far sites move to their targets in one visit. The other routes have closed-form optima.
+DAMPING = {"sites": 0.7, "polya_gamma": 1.0, "polya_gamma_sampled": 1.0}
+
+# Likelihoods that are not log-concave have entries with negative curvature; a site may not.
+_SMALLEST_PRECISION = 1e-6
+_LARGEST_STEP = 0.5
+
+
+class Function(NamedTuple):
+    """q(f) at the entries of a batch, (B, N): mean and variance without the known terms, the known terms
+    (level of the column, offset of the row), and a draw of f without them."""
+
+    mean: Array
+    variance: Array
+    known: Array
+    draw: Array
+
+    @property
+    def total(self) -> Array:
+        return self.mean + self.known
+
+
+def local_terms(
+    route: str, key: Array, likelihood: Likelihood, y: Array, function: Function, parameters: Parameters
+) -> tuple[Array, Expected]:
+    """What each entry adds to the bound, and the (value, slope, precision) that its gradient and site follow."""
+    if route == "polya_gamma":
+        form = likelihood.polya_gamma(y, parameters)
+        c = polya_gamma.best_c(function.total, function.variance, form.shift)
+        local = polya_gamma.local_bound(form, function.total, function.variance, c)
+        return local.value, local
+    expected = likelihood.expectations(y, function.total, function.variance, parameters)
+    if route == "sites":
+        return expected.value, expected
+    form = likelihood.polya_gamma(y, parameters)
+    omega = polya_gamma.sample(key, form.b, function.draw + function.known + form.shift)
+    slope = form.kappa - omega * (function.total + form.shift)
+    return expected.value, Expected(expected.value, slope, omega)
+
+
+def next_sites(sites: Sites, local: Expected, mean: Array, observed: Array, damping: float) -> Sites:
+    """Sites moved towards the quadratic that the local terms describe; zero where nothing is observed."""
+    precision = jnp.maximum(local.precision, _SMALLEST_PRECISION).astype(mean.dtype)
+    shift = (local.slope + precision * mean).astype(mean.dtype)
+    target = Sites(jnp.where(observed, precision, 0.0), jnp.where(observed, shift, 0.0))
+    return jax.tree.map(lambda old, new: old + damping * (new - old), sites, target)
+
+
+def better_parameters(
+    likelihood: Likelihood,
+    y: Array,
+    function: Function,
+    observed: Array,
+    learned: dict[str, Array],
+    constants: Parameters,
+) -> dict[str, Array]:
+    """One Newton step of sum_n E l in each learned parameter, of each column or of all if it is shared."""
+
+    def total(name: str, value: Array) -> Array:
+        parameters = {**constants, **_as_columns({**learned, name: value})}
+        local = likelihood.expectations(y, function.total, function.variance, parameters).value
+        return jnp.where(observed, local, 0.0).astype(jnp.float64)
+
+    better = {}
+    for name, value in learned.items():
+        direction = jnp.ones_like(value)
+
+        def slope(at: Array, name: str = name, direction: Array = direction) -> Array:
+            return jax.jvp(lambda v: total(name, v), (at,), (direction,))[1]
+
+        first, second = jax.jvp(slope, (value,), (direction,))
+        axes = (1,) if len(value) == len(y) else (0, 1)
+        first, second = (jnp.sum(part, axis=axes) for part in (first, second))
+        step = jnp.clip(first / (jnp.abs(second) + 1e-6), -_LARGEST_STEP, _LARGEST_STEP)
+        better[name] = value + step
+    return better
+
+
+def better_amplitude(weights: Weights) -> Array:
+    """The logarithm of the amplitude that maximises E log p(h_m | a_m): the mean of E h^2."""
+    square = jnp.sum(weights.mean**2, axis=1) + jnp.trace(weights.covariance, axis1=1, axis2=2)
+    return jnp.log(square / weights.mean.shape[1])
+
+
+def with_constants(learned: dict[str, Array], constants: Parameters) -> Parameters:
+    """All parameters of a batch as `log_prob` takes them."""
+    return {**constants, **_as_columns(learned)}
+
+
+def _as_columns(learned: dict[str, Array]) -> dict[str, Array]:
+    return {name: value[:, None] for name, value in learned.items()}
