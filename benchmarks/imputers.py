@@ -24,9 +24,9 @@ from sklearn.impute import IterativeImputer, KNNImputer
 from sklearn.linear_model import BayesianRidge
 
 RANKS = (5, 10, 20, 30, 40, 50, 60)
-BAYESIAN_RANKS = (100,)  # too many do not hurt it
+BAYESIAN_RANKS = (100,)  # its prior shrinks columns that are not needed
 NEIGHBOURS = (5, 10)
-PENALTIES = tuple(float(ratio) for ratio in np.geomspace(0.1, 0.002, 12))
+PENALTIES = tuple(float(ratio) for ratio in np.geomspace(0.1, 0.0003, 16))
 
 
 def column_mean(Y: np.ndarray) -> np.ndarray:

@@ -447,10 +447,11 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return values, log_sizes(self, values, self._posterior.layout, sizes)
 
     def _options(self, problem: Problem) -> fitting.Options:
-        n_frequencies = self.n_frequencies
+        n_frequencies = n_pilot_frequencies = self.n_frequencies
         if n_frequencies == "auto":
+            n_pilot_frequencies = int(np.clip(problem.n_rows // 3, 25, MOST_FREQUENCIES))
             most = MOST_FREQUENCIES_WITH_SITES if isinstance(problem, SiteProblem) else MOST_FREQUENCIES
-            n_frequencies = int(np.clip(problem.n_rows // 3, 25, most))
+            n_frequencies = min(n_pilot_frequencies, most)
         init = self.init
         if not isinstance(init, str):
             init = check.check_initial_latents(init, problem.n_rows, self.n_components)
@@ -460,6 +461,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return fitting.Options(
             n_components=int(self.n_components),
             n_frequencies=int(n_frequencies),
+            n_pilot_frequencies=int(n_pilot_frequencies),
             n_mixture=int(self.n_mixture),
             frequency_sampling=self.frequency_sampling,
             covariance_type=self.covariance_type,

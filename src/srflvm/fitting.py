@@ -20,8 +20,10 @@ from srflvm.progress import Callback, Progress
 # More rows than this: a neighbour start is made on a random subset whose model places the other rows.
 MOST_LANDMARKS = 5000
 
-# The share of the sweeps made on the landmarks alone.
+# The share of the sweeps that a fit of all rows skips when it goes on from landmarks, and that a fit by sites
+# skips when it goes on from its pilot.
 _LANDMARK_SHARE = 0.8
+_PILOT_SHARE = 0.4
 
 SWEEPS_PER_HEAT = 3
 MOST_HEATS = 6
@@ -36,6 +38,7 @@ class Options:
 
     n_components: int
     n_frequencies: int
+    n_pilot_frequencies: int
     n_mixture: int
     frequency_sampling: str
     covariance_type: str
@@ -118,6 +121,9 @@ class _Course:
         """The winner of the race between the starts asked for, and the bounds all of them reached."""
         if self.problem.n_rows > MOST_LANDMARKS and self.options.init_name in ("auto", "neighbors"):
             return self._enter_from_landmarks()
+        pilot = self.problem.pilot()
+        if pilot is not None and self.options.init_name != "array":
+            return self._enter_from_pilot(pilot)
         return self._race(self._start_names())
 
     def _start_names(self) -> list[str]:
@@ -234,6 +240,23 @@ class _Course:
         share = self.problem.n_rows / len(index)
         return entrant, {name: share * bound for name, bound in bounds.items()}
 
+    def _enter_from_pilot(self, pilot: Problem) -> tuple[Entrant, dict[str, float]]:
+        """Fit the working data as if they were Gaussian, which is fast, and go on from its latents."""
+        n_frequencies = self.options.n_pilot_frequencies
+        options = replace(self.options, stage="pilot", n_frequencies=n_frequencies)
+        course = _Course(pilot, options, self.rng)
+        winner, bounds = course.find_start()
+        winner = course.finish(winner)
+        self.n_rejected += course.n_rejected
+        state = winner.run.state
+        entrant = self._enter_at(winner.name, np.asarray(state["latent_mean"], np.float64))
+        own = entrant.run.state | {"latent_factor": state["latent_factor"]}
+        n_skipped = int(_PILOT_SHARE * self.options.max_iter)
+        entrant = replace(self.enter(winner.name, own), n_skipped=n_skipped)
+        if winner.run.ended_early:
+            entrant = _ended_like(self._advance(entrant, 1, self.options.stage), [winner.run])
+        return entrant, bounds
+
     def finish(self, entrant: Entrant) -> Entrant:
         """Go on to the end."""
         if entrant.run.ended_early:
@@ -250,11 +273,15 @@ class _Course:
             n_sweeps=n_sweeps,
             schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
             tolerance=tol * self.problem.n_entries,
-            window=2 if entrant.n_skipped else 5,
+            window=self._window(entrant),
             callbacks=[self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks],
         )
         self.n_rejected += run.n_rejected - entrant.run.n_rejected
         return replace(entrant, run=run)
+
+    def _window(self, entrant: Entrant) -> int:
+        """Sweeps whose mean is compared with that of as many before; fewer where few are left to make."""
+        return 5 if self.options.max_iter - entrant.n_skipped >= 10 else 2
 
     def _reporter(self, callback: Callback, stage: str, n_skipped: int) -> bcd.Callback:
         def report(run: bcd.Run) -> bool | None:

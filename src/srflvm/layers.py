@@ -143,7 +143,7 @@ class SiteLayer:
         features = with_constant(features)
         order_key, draw_key, *keys = jax.random.split(key, 2 + len(self.groups))
         order, picks = self._pick(order_key, state["order"], state["visit"])
-        pieces = [_piece(*parts) for parts in zip(picks, _unzip(state), data, strict=True)]
+        pieces = [take_piece(*parts) for parts in zip(picks, _unzip(state), data, strict=True)]
         sites = _concatenate([piece.sites for piece in pieces])
         log_amplitude = jnp.concatenate([piece.log_amplitude for piece in pieces])
         held = jax.lax.stop_gradient(features)
@@ -161,7 +161,7 @@ class SiteLayer:
             new.append(updated._replace(log_amplitude=amplitudes[mine]))
         return value, _written_back(state, picks, new) | {"order": order, "visit": state["visit"] + 1}
 
-    def _group_terms(self, key, group: GroupPlan, piece: _Piece, here: Function):
+    def _group_terms(self, key, group: GroupPlan, piece: Piece, here: Function):
         """The group's expected log likelihood with its gradient in the features, and its next sites."""
         held = jax.tree.map(jax.lax.stop_gradient, here)
         parameters = with_constants(piece.parameters, piece.constants)
@@ -180,14 +180,14 @@ class SiteLayer:
         orders, picks = [], []
         for group, before in zip(self.groups, order, strict=True):
             first = visit * group.batch % group.n_channels
-            fresh = jax.random.permutation(key, group.n_channels)
+            fresh = jax.random.permutation(key, group.n_channels).astype(before.dtype)
             mixed = jnp.where(first < group.batch, fresh, before) if group.scale > 1.0 else before
             orders.append(mixed)
             picks.append(mixed[(first + jnp.arange(group.batch)) % group.n_channels])
         return tuple(orders), picks
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A batch of one group: its data and its part of the state."""
 
     y: Array
@@ -203,9 +203,10 @@ def _unzip(state: dict[str, Any]) -> list[tuple[Any, ...]]:
     return list(zip(state["sites"], state["parameters"], state["log_amplitude"], strict=True))
 
 
-def _piece(pick: Array, mine: tuple[Any, ...], data: GroupData) -> _Piece:
+def take_piece(pick: Array, mine: tuple[Any, ...], data: GroupData) -> Piece:
+    """The columns `pick` of a group."""
     sites, parameters, log_amplitude = mine
-    return _Piece(
+    return Piece(
         y=data.y[pick],
         observed=data.observed[pick],
         constants={name: value[pick] for name, value in data.constants.items()},
@@ -216,7 +217,7 @@ def _piece(pick: Array, mine: tuple[Any, ...], data: GroupData) -> _Piece:
     )
 
 
-def _written_back(state: dict[str, Any], picks: list[Array], pieces: list[_Piece]) -> dict[str, Any]:
+def _written_back(state: dict[str, Any], picks: list[Array], pieces: list[Piece]) -> dict[str, Any]:
     sites, parameters, amplitudes = [], [], []
     for pick, (old, learned, amplitude), piece in zip(picks, _unzip(state), pieces, strict=True):
         sites.append(jax.tree.map(lambda whole, part, at=pick: whole.at[at].set(part), old, piece.sites))

@@ -7,7 +7,7 @@ their gradient in Phi is a third. There is no loop over columns, and T is made f
 memory is bounded by the batch of columns.
 
 Pairs are packed along cyclic diagonals, (i, i + d mod L) for d = 0 ... (L - 1) / 2, which for odd L holds every
-pair exactly once and makes T out of shifted copies of Phi. L must therefore be odd: the 2F Fourier features and
+pair exactly once and makes gradients out of shifted copies of Phi. L must therefore be odd: the 2F Fourier features and
 the constant.
 """
 
@@ -37,11 +37,9 @@ def unpack(packed: Any, size: int) -> Any:
 
 def pack_form(matrices: Array) -> Array:
     """Packed coefficients (B, P) of the forms phi'V phi: every pair stands for V_ij and V_ji."""
-    size = matrices.shape[-1]
-    step = np.repeat(np.arange((size + 1) // 2), size)
-    first = np.tile(np.arange(size), (size + 1) // 2)
-    twice = np.where(step > 0, 2.0, 1.0)
-    return matrices[:, first, (first + step) % size] * twice.astype(matrices.dtype)
+    first, second = _pair_indices(matrices.shape[-1])
+    twice = np.where(first == second, 1.0, 2.0)
+    return matrices[:, first, second] * twice.astype(matrices.dtype)
 
 
 def unpack_form(packed: Any, size: int) -> Any:
@@ -49,6 +47,13 @@ def unpack_form(packed: Any, size: int) -> Any:
     matrices = unpack(packed, size)
     off_diagonal = 1.0 - np.eye(size)
     return matrices * (1.0 - 0.5 * off_diagonal)
+
+
+def _pair_indices(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The features i and j of every packed pair."""
+    step = np.repeat(np.arange(size // 2 + 1), size)
+    first = np.tile(np.arange(size), size // 2 + 1)
+    return first, (first + step) % size
 
 
 def _positions(size: int) -> np.ndarray:
@@ -100,22 +105,24 @@ quadratic_forms.defvjp(_forms_forward, _forms_backward)
 
 
 def products(features: Any) -> Any:
-    """T for some rows, (n, P): features times their own cyclic shifts. NumPy in, NumPy out, and so for JAX."""
-    xp, size = features.__array_namespace__(), features.shape[1]
-    twice = xp.concat([features, features[:, : size // 2]], axis=1)
-    shifted = [features * twice[:, d : d + size] for d in range(size // 2 + 1)]
-    return xp.concat(shifted, axis=1)
+    """T for some rows, (n, P). NumPy in, NumPy out, and so for JAX."""
+    first, second = _pair_indices(features.shape[1])
+    return features[:, first] * features[:, second]
 
 
 def _pull_back(cotangent: Array, features: Array) -> Array:
     """The gradient in phi of sum_p s_p T_p: s_ij phi_j goes to i and s_ij phi_i goes to j."""
     size = features.shape[1]
-    twice = jnp.concatenate([features, features[:, : size // 2]], axis=1)
-    total = jnp.zeros_like(features)
-    for d in range(size // 2 + 1):
-        diagonal = cotangent[:, d * size : (d + 1) * size]
-        total += diagonal * twice[:, d : d + size] + jnp.roll(diagonal * features, d, axis=1)
-    return total
+    twice = jnp.concatenate([features, features], axis=1)
+
+    def add(d, total):
+        diagonal = jax.lax.dynamic_slice_in_dim(cotangent, d * size, size, axis=1)
+        ahead = jax.lax.dynamic_slice_in_dim(twice, d, size, axis=1)
+        both = jnp.concatenate([diagonal * features] * 2, axis=1)
+        behind = jax.lax.dynamic_slice_in_dim(both, size - d, size, axis=1)
+        return total + diagonal * ahead + behind
+
+    return jax.lax.fori_loop(0, size // 2 + 1, add, jnp.zeros_like(features))
 
 
 def _over_rows(function: Callable, start: Any, *arrays: Array) -> tuple[Any, Any]:

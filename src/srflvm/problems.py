@@ -40,6 +40,10 @@ class Problem(Protocol):
     @property
     def layer(self) -> Layer: ...
 
+    def pilot(self) -> Problem | None:
+        """A problem that is faster to fit and whose latents are a good start, if there is one."""
+        ...
+
     def fit_data(self, dtype: np.dtype) -> Any:
         """What the layer needs of the data, as JAX arrays."""
         ...
@@ -94,6 +98,9 @@ class SharedProblem:
     @property
     def n_entries(self) -> int:
         return self.Y.size
+
+    def pilot(self) -> None:
+        return None
 
     def fit_data(self, dtype: np.dtype) -> SharedData:
         targets = Targets(
@@ -154,6 +161,9 @@ class FilledProblem:
     @property
     def n_entries(self) -> int:
         return int(self.Y.size - np.sum(self.missing))
+
+    def pilot(self) -> None:
+        return None
 
     def fit_data(self, dtype: np.dtype) -> HoleyData:
         return HoleyData(

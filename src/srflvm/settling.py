@@ -18,7 +18,8 @@ from jax import Array
 
 from srflvm import entries, pairs
 from srflvm._types import FloatArray
-from srflvm.layers import GroupData, SiteLayer, _Piece, _piece
+from srflvm.layers import GroupData, Piece, SiteLayer, take_piece
+from srflvm.likelihoods import Likelihood
 from srflvm.sites import DAMPING, Function, better_amplitude, better_parameters, next_sites, with_constants
 
 _COLUMNS_AT_ONCE = 128
@@ -68,8 +69,10 @@ def _settle_group(likelihood, features: Array, data: GroupData, mine: Layers, n_
     parts, learned = [], mine.parameters
     for start in range(0, n_channels, size):
         pick = jnp.asarray((start + np.arange(size)) % n_channels)
-        piece = _piece(pick, (mine.sites, learned, mine.log_amplitude), data)
-        solved, *rest = _settle_piece(likelihood, n_rounds, features, piece)
+        piece = take_piece(pick, (mine.sites, learned, mine.log_amplitude), data)
+        for _ in range(n_rounds):
+            piece = _visit(likelihood, features, piece)[0]
+        solved, *rest = piece, *_visit(likelihood, features, piece)[1:]
         # a parameter shared by all columns goes on from where the last batch has brought it
         learned = {n: solved.parameters[n] if len(v) == 1 else v for n, v in learned.items()}
         keep = min(size, n_channels - start)
@@ -83,18 +86,9 @@ def _settle_group(likelihood, features: Array, data: GroupData, mine: Layers, n_
     )
 
 
-@partial(jax.jit, static_argnames=("likelihood", "n_rounds"))
-def _settle_piece(likelihood, n_rounds: int, features: Array, piece: _Piece):
-    def visit(piece: _Piece, _):
-        return _visit(likelihood, features, piece)[0], None
-
-    piece, _ = jax.lax.scan(visit, piece, length=n_rounds)
-    _, weights, bound = _visit(likelihood, features, piece)
-    packed = pairs.pack_form(weights.covariance).astype(features.dtype)
-    return piece, weights.mean, packed, bound
-
-
-def _visit(likelihood, features: Array, piece: _Piece):
+@partial(jax.jit, static_argnames="likelihood")
+def _visit(likelihood: Likelihood, features: Array, piece: Piece):
+    """The next state of a batch, and of the present one the weights' posterior and the bound (B,)."""
     weights, here = _posterior(features, piece)
     parameters = with_constants(piece.parameters, piece.constants)
     local = likelihood.expectations(piece.y, here.total, here.variance, parameters)
@@ -106,10 +100,11 @@ def _visit(likelihood, features: Array, piece: _Piece):
         parameters=learned,
         log_amplitude=better_amplitude(weights),
     )
-    return updated, weights, bound
+    packed = pairs.pack_form(weights.covariance).astype(features.dtype)
+    return updated, weights.mean, packed, bound
 
 
-def _posterior(features: Array, piece: _Piece) -> tuple[entries.Weights, Function]:
+def _posterior(features: Array, piece: Piece) -> tuple[entries.Weights, Function]:
     """q(h), and q(f) as a mixture over the K sets of features."""
     n_rows = piece.y.shape[1]
     n_sets = features.shape[0] // n_rows

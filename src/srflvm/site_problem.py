@@ -23,6 +23,7 @@ from srflvm.freezing import MOST_ANCHORS, draw_frequencies
 from srflvm.layers import GroupData, GroupPlan, SiteLayer, with_constant
 from srflvm.likelihoods import Likelihood
 from srflvm.observations import Encoded, Layout
+from srflvm.problems import SharedProblem
 from srflvm.rowwise import function_values
 from srflvm.settling import settle
 from srflvm.site_posterior import SitePosterior
@@ -84,6 +85,11 @@ class SiteProblem:
             for group, rows in zip(self.layout.groups, self.encoded, strict=True)
         ]
         return SiteLayer(tuple(plans), self.route)
+
+    def pilot(self) -> SharedProblem:
+        """The working data, as if they were Gaussian."""
+        directions = self.working.columns.directions
+        return SharedProblem(self.working.scores @ directions.T, self.working)
 
     def fit_data(self, dtype: np.dtype) -> tuple[GroupData, ...]:
         return tuple(

@@ -143,12 +143,18 @@ class Likelihood:
         """
         root = jnp.sqrt(variance)
         peak, sharpness = self._posterior_peak(y, mean, root, parameters)
-        terms = []
-        for node, weight in zip(*hermite_nodes(N_NODES), strict=True):
-            x = peak + float(node) / jnp.sqrt(sharpness)
+        nodes, weights = hermite_nodes(N_NODES)
+
+        def add(total: Array, node_and_log_weight: tuple[Array, Array]) -> tuple[Array, None]:
+            node, log_weight = node_and_log_weight
+            x = peak + node / jnp.sqrt(sharpness)
             value = self.log_prob(y, mean + root * x, parameters)
-            terms.append(value - 0.5 * x**2 + float(0.5 * node**2 + np.log(weight)))
-        return jax.nn.logsumexp(jnp.stack(terms), axis=0) - 0.5 * jnp.log(sharpness)
+            return jnp.logaddexp(total, value - 0.5 * x**2 + log_weight), None
+
+        log_weights = jnp.asarray(np.log(weights) + 0.5 * nodes**2, mean.dtype)
+        rule = (jnp.asarray(nodes, mean.dtype), log_weights)
+        none = jnp.full_like(sharpness, -jnp.inf)
+        return jax.lax.scan(add, none, rule)[0] - 0.5 * jnp.log(sharpness)
 
     def _posterior_peak(
         self, y: Array, mean: Array, root: Array, parameters: Parameters

@@ -57,7 +57,8 @@ def kernel(a: Array, b: Array) -> Kernel:
     """The kernel for a, b >= 0."""
     a0, b0 = _positive(a), _positive(b)
     plain = a0 < b0
-    share = jnp.minimum(a0, b0) / (a0 + b0)
+    # not a minimum, whose derivative in the dispersion b would be halved at a tie
+    share = jnp.where(plain, a0, b0) / (a0 + b0)
     near, other = jnp.where(plain, a, b), jnp.where(plain, b, a)
     gap = jnp.where((a > 0) & (b > 0), 0.0, near - (a + b) * share)
     sign = jnp.where(plain, 1.0, -1.0).astype(share.dtype)

@@ -74,7 +74,7 @@ class Binomial(BinomialChannels):
     """
 
     name: ClassVar[str] = "binomial"
-    n_trials: int | tuple[int, ...] = 1
+    n_trials: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
         if min(np.atleast_1d(self.n_trials), default=0) < 1:
