@@ -6,6 +6,7 @@ that is added to the registry can be saved without a line here. Others are code,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
@@ -31,8 +32,8 @@ def plain_likelihood(likelihood: Likelihood) -> Plain:
     kind = type(likelihood)
     require(
         LIKELIHOODS.get(kind.name) is kind,
-        f"its likelihood {kind.__name__} is code of your own, and a model file holds no code. Pickle the model "
-        "where that code can be imported, or fit one with a likelihood that has a name in "
+        f"its likelihood {kind.__name__} is code of your own, and a model file holds no code. Pickle the "
+        "model where that code can be imported, or fit one with a likelihood that has a name in "
         "srflvm.likelihoods.LIKELIHOODS",
     )
     values = {field.name: plain_value(getattr(likelihood, field.name)) for field in fields(likelihood)}
@@ -53,14 +54,14 @@ def likelihood_from(plain: Any) -> Likelihood:
     try:
         return kind(**{field: _as_tuple(value) for field, value in values.items()})
     except (TypeError, ValueError) as error:
-        raise SchemaError(f"likelihood {name!r} has {error}") from error
+        raise SchemaError(f"of its likelihood {name!r}, {str(error).rstrip('.')}") from error
 
 
 def plain_choice(value: Any) -> Any:
     """The parameter `likelihood`: a name, a likelihood, or pairs of columns and these."""
     if isinstance(value, Mapping):
-        return {_BY_COLUMN: [[plain_value(key), plain_choice(single)] for key, single in value.items()]}
-    return plain_likelihood(value) if isinstance(value, Likelihood) else plain_value(value)
+        return {_BY_COLUMN: [[_plain_key(key), _plain_single(single)] for key, single in value.items()]}
+    return _plain_single(value)
 
 
 def choice_from(plain: Any) -> Any:
@@ -79,6 +80,21 @@ def choice_from(plain: Any) -> Any:
     return choice
 
 
+def _plain_single(value: Any) -> Any:
+    return plain_likelihood(value) if isinstance(value, Likelihood) else plain_value(value)
+
+
+def _plain_key(key: Any) -> Any:
+    """A name, an index, or a list of them; tuples inside a tuple mean the same as their elements."""
+    return _elements(key) if isinstance(key, tuple) else plain_value(key)
+
+
+def _elements(key: Any) -> list[Any]:
+    if isinstance(key, tuple):
+        return [element for part in key for element in _elements(part)]
+    return [plain_value(key)]
+
+
 def _single_from(plain: Any) -> Any:
     return plain if isinstance(plain, str) else likelihood_from(plain)
 
@@ -95,5 +111,5 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is tuple:
         return isinstance(value, list) and all(_fits(element, parts[0]) for element in value)
     if hint is float:
-        return type(value) in (int, float)
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max
     return type(value) is (NoneType if hint is None else hint)

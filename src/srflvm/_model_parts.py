@@ -8,57 +8,104 @@ from typing import Any
 import numpy as np
 
 from srflvm import spectral
-from srflvm._model_schema import Plain, Tensors, scalar_table, tensor_table
+from srflvm._model_checks import scalar_table, tensor_table
+from srflvm._model_groups import arrays_of, describe, parts_from
+from srflvm._model_likelihoods import choice_from, plain_choice, plain_value
+from srflvm._model_schema import VALUES_BEFORE, Plain, Tensors
+from srflvm._types import FloatArray
 from srflvm.compression import Columns
 from srflvm.estimator import SRFLVM
+from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import Posterior
+from srflvm.site_posterior import SitePosterior
 
 _PARAMETERS_NOT_STORED = ("callbacks",)
 
 
 def take_apart(estimator: Any) -> tuple[Plain, Tensors]:
     """The plain values and the arrays that make up a fitted estimator."""
-    names = getattr(estimator, "feature_names_in_", None)
+    names, posterior = getattr(estimator, "feature_names_in_", None), estimator._posterior
     plain: Plain = {"parameters": _plain_parameters(estimator)}
-    plain["fitted"] = {name: _plain(getattr(estimator, name)) for name in scalar_table(plain)}
+    plain["groups"] = describe(posterior.table) if isinstance(posterior, SitePosterior) else None
+    plain["fitted"] = {name: plain_value(getattr(estimator, name)) for name in scalar_table(plain)}
     plain["feature_names"] = None if names is None else [str(name) for name in names]
     plain["start_names"] = list(estimator.start_elbos_)
-    groups, tensors = _groups(estimator), {}
+    plain["likelihood_parameters"] = list(estimator.likelihood_parameters_)
+    arrays, tensors = _arrays(estimator), {}
     for name in tensor_table(plain):
-        group, field = name.split(".")
-        tensors[name] = np.asarray(groups[group][field])
+        group, field = name.split(".", 1)
+        tensors[name] = np.asarray(arrays[group][field])
     plain["fortran_order"] = [name for name, tensor in tensors.items() if _is_fortran(tensor)]
     return plain, tensors
 
 
+def completed(plain: Plain) -> Plain:
+    """The plain values of a file of any version with those that it does not know."""
+    parameters = default_parameters() | plain["parameters"]
+    return VALUES_BEFORE | plain | {"parameters": parameters}
+
+
 def unfitted(plain: Plain, tensors: Tensors) -> SRFLVM:
     """An estimator with the stored parameters."""
-    init = {"init": tensors.get("parameters.init")} if plain["parameters"]["init"] is None else {}
-    return SRFLVM(**plain["parameters"] | init)
+    parameters = plain["parameters"]
+    init = {"init": tensors.get("parameters.init")} if parameters["init"] is None else {}
+    return SRFLVM(**parameters | {"likelihood": choice_from(parameters["likelihood"])} | init)
 
 
 def put_together(estimator: SRFLVM, plain: Plain, tensors: Tensors) -> SRFLVM:
     """Set the fitted attributes of an unfitted estimator."""
-    groups: dict[str, dict[str, Any]] = defaultdict(dict)
-    for name, tensor in tensors.items():
-        group, field = name.split(".")
-        groups[group][field] = np.array(tensor, order="F" if name in plain["fortran_order"] else "C")
-    columns = Columns(**_with_floats(groups["columns"]))
-    posterior = Posterior(columns=columns, **_with_floats(groups["posterior"]))
-    groups["state"]["sticks"] = spectral.Sticks(**groups["sticks"])
-    groups["state"]["concentration"] = spectral.Concentration(**groups["concentration"])
-    starts = zip(plain["start_names"], groups["starts"]["elbos"].tolist(), strict=True)
+    arrays = _by_group(plain, tensors)
+    posterior, state = _posterior_and_state(plain, arrays)
+    starts = zip(plain["start_names"], arrays["starts"]["elbos"].tolist(), strict=True)
     vars(estimator).update(
         plain["fitted"],
-        **groups["fitted"],
+        **arrays["fitted"],
+        **_learned(plain, arrays["likelihood_parameters"]),
         start_elbos_=dict(starts),
         frequencies_=posterior.frequencies,
         _posterior=posterior,
-        _state=groups["state"],
+        _state=state,
     )
     if plain["feature_names"] is not None:
         vars(estimator)["feature_names_in_"] = np.array(plain["feature_names"], dtype=object)
     return estimator
+
+
+def _by_group(plain: Plain, tensors: Tensors) -> dict[str, dict[str, Any]]:
+    """Copies of the tensors in their order in memory, by the two parts of their names."""
+    arrays: dict[str, dict[str, Any]] = defaultdict(dict)
+    for name in (name for name in tensor_table(plain) if name in tensors):
+        group, field = name.split(".", 1)
+        arrays[group][field] = np.array(tensors[name], order="F" if name in plain["fortran_order"] else "C")
+    fitted = arrays["fitted"]
+    if "relevance_" not in fitted:
+        fitted["relevance_"] = _relevance(fitted["embedding_"], fitted["embedding_std_"])
+    return arrays
+
+
+def _relevance(mean: FloatArray, std: FloatArray) -> FloatArray:
+    """The mean over rows of KL(q(x_nq) || N(0, 1)), which files of version 1 do not hold."""
+    return np.mean(0.5 * (mean**2 + std**2 - 1.0) - np.log(std), axis=0)
+
+
+def _posterior_and_state(plain: Plain, arrays: dict[str, dict[str, Any]]) -> tuple[Posterior, Any]:
+    kept = _with_floats(arrays["posterior"])
+    kept["columns"] = Columns(**_with_floats(arrays["columns"]))
+    state = arrays["state"] | {
+        "sticks": spectral.Sticks(**arrays["sticks"]),
+        "concentration": spectral.Concentration(**arrays["concentration"]),
+    }
+    if plain["groups"] is None:
+        return GaussianPosterior(**kept), state
+    more, more_state = parts_from(plain["groups"], arrays)
+    return SitePosterior(**kept, **more), state | more_state
+
+
+def _learned(plain: Plain, arrays: dict[str, FloatArray]) -> dict[str, Any]:
+    """`likelihood_parameters_`, and `noise_variance_` if it is one of them."""
+    learned = {name: arrays[name] for name in plain["likelihood_parameters"]}
+    noise = {"noise_variance_": learned["noise_variance"]} if "noise_variance" in learned else {}
+    return noise | {"likelihood_parameters_": learned}
 
 
 def default_parameters() -> dict[str, Any]:
@@ -69,15 +116,16 @@ def default_parameters() -> dict[str, Any]:
 
 def _plain_parameters(estimator: Any) -> dict[str, Any]:
     given = estimator.get_params(deep=False)
-    parameters = {name: _plain(given[name]) for name in default_parameters()}
+    parameters = {name: plain_value(given[name]) for name in default_parameters() if name != "likelihood"}
+    parameters["likelihood"] = plain_choice(given["likelihood"])
     parameters["dtype"] = np.dtype(parameters["dtype"]).name
     for name, kind in {"init": str, "random_state": int}.items():
         parameters[name] = parameters[name] if isinstance(parameters[name], kind) else None
     return parameters
 
 
-def _groups(estimator: Any) -> dict[str, dict[str, Any]]:
-    """Where the tensors of each group are found."""
+def _arrays(estimator: Any) -> dict[str, dict[str, Any]]:
+    """Where the tensors are found, by the first part of their names."""
     posterior, state = estimator._posterior, estimator._state
     init = None if isinstance(estimator.init, str) else np.asarray(estimator.init, dtype=np.float64)
     return {
@@ -89,11 +137,8 @@ def _groups(estimator: Any) -> dict[str, dict[str, Any]]:
         "sticks": state["sticks"]._asdict(),
         "concentration": state["concentration"]._asdict(),
         "parameters": {"init": init},
-    }
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+        "likelihood_parameters": estimator.likelihood_parameters_,
+    } | (arrays_of(posterior, state) if isinstance(posterior, SitePosterior) else {})
 
 
 def _is_fortran(tensor: np.ndarray) -> bool:

@@ -1,8 +1,9 @@
 """What a model file holds: tables of its tensors and plain values.
 
-A tensor is declared by its name, "group.field", and its shape in named sizes and numbers. The same name always
-stands for the same size, so the tables say how the shapes of all tensors fit together. A new fitted attribute is
-one line, and one in `ADDED`. Tensors that depend on the likelihoods are declared by `_model_groups`.
+A tensor is declared by its name, "group.field", and its shape in named sizes and numbers. The same name
+always stands for the same size, so the tables say how the shapes of all tensors fit together. A new fitted
+attribute is one line, and one in `ADDED`. Tensors that depend on the likelihoods are declared by
+`_model_groups`.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ class Scalar:
     smallest: float = -np.inf
 
 
-# Sizes: N rows, M columns, C channels, R directions of the channels, Q latent dimensions, F frequencies, L
-# features with the constant, P pairs of them, K mixture components, A anchors, T sweeps, S starts. A size is set
-# by the groups of columns or else by the first tensor that mentions it.
+# Sizes: N rows, M columns, C channels, R directions of the channels, Q latent dimensions, F frequencies,
+# L features with the constant, P pairs of them, K mixture components, A anchors, T sweeps, S starts. A size
+# is set by the groups of columns or else by the first tensor that mentions it.
 DERIVED_SIZES = {
     "2F": lambda sizes: 2 * sizes["F"],
     "L": lambda sizes: 2 * sizes["F"] + 1,

@@ -44,12 +44,14 @@ def check_positive(name: str, value: Any, *, allow_zero: bool = False) -> float:
 
 def check_parameters(estimator: Any) -> None:
     """All constructor parameters that can be judged without data."""
-    for name in ("n_components", "n_mixture", "n_samples", "max_iter", "n_init"):
+    for name in ("n_components", "n_mixture", "n_samples", "n_init"):
         check_count(name, getattr(estimator, name))
+    if estimator.max_iter != "auto":
+        check_count("max_iter", estimator.max_iter)
     check_likelihood(estimator.likelihood)
     check_choice("inference", estimator.inference, INFERENCES)
     if estimator.size_factors is not None:
-        check_choice("size_factors", estimator.size_factors, ("totals",))
+        check_choice("size_factors", estimator.size_factors, ("auto", "totals"))
     check_choice("frequency_sampling", estimator.frequency_sampling, tuple(SAMPLERS))
     check_choice("covariance_type", estimator.covariance_type, COVARIANCE_TYPES)
     check_choice("latent_covariance_type", estimator.latent_covariance_type, COVARIANCE_TYPES)

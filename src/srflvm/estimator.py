@@ -9,26 +9,24 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm import fitting
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
-from srflvm.fitted import record, stationary_kernel, stationary_spectral_density
-from srflvm.imputation import draw_filled, fill, held_out_scores
-from srflvm.posing import log_sizes, pose
-from srflvm.posterior import Decoded, Posterior
+from srflvm.fitted import record
+from srflvm.posing import pose
 from srflvm.problems import Problem
 from srflvm.progress import PrintProgress
+from srflvm.queries import Queries
 from srflvm.site_problem import SiteProblem
 
 MOST_FREQUENCIES = 300
 MOST_FREQUENCIES_WITH_SITES = 50
 
 
-class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class SRFLVM(Queries, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Scalable random feature latent variable model.
 
     Explains the rows of Y (N x M) by low-dimensional latents through a nonlinear function with a learned
@@ -47,9 +45,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     inference : {"auto", "sites", "polya_gamma", "polya_gamma_sampled", "gradient"}, default="auto"
         How the weights of non-Gaussian columns are treated. "auto" is exact for Gaussian columns with one
         noise and "sites" for all others; see the page on theory.
-    size_factors : None or "totals", default=None
-        Whether the mean of a row's counts is proportional to a known size, here the total of the row relative
-        to an average one. `fit` and the other methods also take sizes of your own.
+    size_factors : {"auto", "totals"} or None, default="auto"
+        Whether the mean of a row's counts is proportional to a known size: with "totals" the total of the row
+        relative to an average one. "auto" does so where there are at least 50 columns of counts, so that no
+        entry is much of its row's total. `fit` and the other methods also take `sizes` of your own.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a third of the rows, at least
         25 and at most 300 (50 where every entry has a site of its own). More frequencies follow finer
@@ -67,8 +66,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     compression : int, "auto" or "all", default="auto"
         Leading directions of the columns used while fitting complete Gaussian data and for starts: "all"
         loses nothing, "auto" keeps at most 100. Decoding always uses all columns.
-    max_iter : int, default=25
-        Sweeps over the blocks; a sweep makes five gradient steps.
+    max_iter : int or "auto", default="auto"
+        Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 25, and more for less than
+        1000 rows, up to 100.
     tol : float, default=1e-3
         Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps. 0 never
         stops early.
@@ -166,14 +166,12 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_rejected_steps_: int
     likelihood_parameters_: dict[str, FloatArray]
     relevance_: FloatArray
-    amplitude_: float
     frequencies_: FloatArray
     mixture_weights_: FloatArray
     mixture_means_: FloatArray
     mixture_covariances_: FloatArray
     concentration_: float
     n_features_in_: int
-    _posterior: Posterior
     _state: Any
 
     def __init__(
@@ -182,7 +180,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         *,
         likelihood: Any = "gaussian",
         inference: str = "auto",
-        size_factors: str | None = None,
+        size_factors: str | None = "auto",
         n_frequencies: int | str = "auto",
         n_mixture: int = 10,
         frequency_sampling: str = "mixture",
@@ -190,7 +188,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         latent_covariance_type: str = "full",
         n_samples: int = 1,
         compression: int | str = "auto",
-        max_iter: int = 25,
+        max_iter: int | str = "auto",
         tol: float = 1e-3,
         n_init: int = 1,
         init: Any = "auto",
@@ -249,7 +247,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         fitted = fitting.fit(problem, options, rng, state)
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            self._warn_not_converged()
+            self._warn_not_converged(options.max_iter)
         return self
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -257,177 +255,6 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     ) -> FloatArray:
         """Fit and return the embedding of Y, the same as `fit(Y).transform(Y)`."""
         return self.fit(Y, mask=mask, sizes=sizes).embedding_.copy()
-
-    def transform(self, Y: Any, return_std: bool = False, *, mask: Any = None, sizes: Any = None):
-        """Embed rows, each on its own: the answer does not depend on the other rows given.
-
-        Parameters
-        ----------
-        Y : array-like of shape (n, M)
-            Holes are allowed, as in `fit`.
-        return_std : bool, default=False
-        mask, sizes
-            As in `fit`.
-
-        Returns
-        -------
-        Z : ndarray (n, n_components)
-        Z_std : ndarray (n, n_components), if `return_std`
-        """
-        Y, log_sizes = self._read_rows(Y, mask, sizes)
-        placed = self._posterior.place(Y, log_sizes)
-        if not return_std:
-            return placed.mean
-        return placed.mean, np.sqrt(np.sum(placed.cholesky**2, axis=-1))
-
-    def impute(
-        self,
-        Y: Any,
-        *,
-        return_std: bool = False,
-        n_draws: int | None = None,
-        mask: Any = None,
-        sizes: Any = None,
-        random_state: Any = None,
-    ):
-        """Fill the missing entries of training rows or new ones; observed entries are returned as they are.
-
-        Parameters
-        ----------
-        Y : array-like of shape (n, M)
-        return_std : bool, default=False
-            Also the predictive standard deviation of the filled entries (0 for observed ones).
-        n_draws : int, default=None
-            Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), for multiple
-            imputation, in place of the means.
-        mask, sizes
-            As in `fit`.
-        random_state : int, RandomState instance or None, default=None
-            Seed of the draws.
-
-        Returns
-        -------
-        Y_filled : ndarray (n, M), or (n_draws, n, M)
-        Y_std : ndarray (n, M), if `return_std`
-        """
-        Y, log_sizes = self._read_rows(Y, mask, sizes)
-        if n_draws is not None:
-            check.check_count("n_draws", n_draws)
-            return draw_filled(self._posterior, Y, log_sizes, n_draws, check_random_state(random_state))
-        filled, std = fill(self._posterior, Y, log_sizes)
-        return (filled, std) if return_std else filled
-
-    def score_entries(self, Y: Any, Y_true: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
-        """Log predictive density of entries that are missing in Y and given in `Y_true`.
-
-        Returns
-        -------
-        scores : ndarray (n, M)
-            In nats; NaN where Y is observed or `Y_true` is not.
-        """
-        Y, log_sizes = self._read_rows(Y, mask, sizes)
-        truth = read_data(self, Y_true, reset=False)
-        if truth.shape != Y.shape:
-            raise ValueError(f"Y_true has shape {truth.shape} but Y has {Y.shape}.")
-        return held_out_scores(self._posterior, Y, truth, log_sizes)
-
-    def inverse_transform(self, Z: Any, return_std: bool = False):
-        """Decode latent points to rows of data.
-
-        Parameters
-        ----------
-        Z : array-like of shape (n, n_components)
-        return_std : bool, default=False
-            Also the standard deviation of an observation there: of the function and of the noise.
-            `decode` tells them apart and takes uncertain latents.
-
-        Returns
-        -------
-        Y : ndarray (n, M)
-        Y_std : ndarray (n, M), if `return_std`
-        """
-        decoded = self.decode(Z)
-        return (decoded.mean, np.sqrt(decoded.variance)) if return_std else decoded.mean
-
-    def decode(self, Z: Any, Z_std: Any = None) -> Decoded:
-        """Decode latent points with latent, weight and noise variances told apart.
-
-        Parameters
-        ----------
-        Z : array-like of shape (n, n_components)
-        Z_std : array-like of shape (n, n_components), default=None
-            Standard deviations of the latents; none means that Z is known exactly.
-        """
-        check_is_fitted(self)
-        latents = check.check_latents(Z, self._posterior.frequencies.shape[1])
-        if Z_std is None:
-            return self._posterior.decode(latents)
-        stds = check.check_latents(Z_std, latents.shape[1])
-        if stds.shape != latents.shape or np.any(stds < 0):
-            raise ValueError(f"Z_std must be non-negative and of the shape of Z, {latents.shape}.")
-        return self._posterior.decode(latents, stds[:, :, None] * np.eye(latents.shape[1]))
-
-    def sample(self, n_samples: int = 1, *, random_state: Any = None, return_latents: bool = False):
-        """Draw new rows from the model: latents from their prior, one function, then noise.
-
-        Returns
-        -------
-        Y : ndarray (n_samples, M)
-        Z : ndarray (n_samples, n_components), if `return_latents`
-        """
-        check_is_fitted(self)
-        check.check_count("n_samples", n_samples)
-        rng = check_random_state(random_state)
-        Z = rng.standard_normal((n_samples, self._posterior.frequencies.shape[1]))
-        Y = self._posterior.draw(Z, rng)
-        return (Y, Z) if return_latents else Y
-
-    def score_samples(self, Y: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
-        """Log density of each row's observed entries under the fitted model, in nats.
-
-        An importance-weighted estimate with 64 quasi-random draws around the row's embedding: in
-        expectation a lower bound. It is deterministic and a row's value does not depend on the others.
-        """
-        return self._posterior.log_density(*self._read_rows(Y, mask, sizes))
-
-    def score(self, Y: Any, y: Any = None) -> float:
-        """The mean of `score_samples`."""
-        return float(np.mean(self.score_samples(Y)))
-
-    def kernel(self, Z: Any, Z2: Any = None, *, method: str = "mixture") -> FloatArray:
-        """The learned kernel between latent points, scaled by the amplitude.
-
-        Parameters
-        ----------
-        Z, Z2 : array-like of shape (n, n_components), (n2, n_components)
-            `Z2=None` means Z.
-        method : {"mixture", "features"}, default="mixture"
-            The kernel of the mixture in closed form, or its estimate by the frozen frequencies.
-
-        Returns
-        -------
-        K : ndarray (n, n2)
-        """
-        check_is_fitted(self)
-        check.check_choice("method", method, ("mixture", "features"))
-        left = check.check_latents(Z, self._posterior.frequencies.shape[1])
-        right = left if Z2 is None else check.check_latents(Z2, left.shape[1])
-        if method == "features":
-            return self.amplitude_ * self._posterior.features(left) @ self._posterior.features(right).T
-        return self.amplitude_ * stationary_kernel(self, left[:, None, :] - right[None, :, :])
-
-    def spectral_density(self, frequencies: Any) -> FloatArray:
-        """The density of the learned mixture over frequencies (symmetric, integrating to one), (n,)."""
-        check_is_fitted(self)
-        points = check.check_latents(frequencies, self._posterior.frequencies.shape[1])
-        return stationary_spectral_density(self, points)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one file that `srflvm.load` reads."""
-        from srflvm.persistence import save
-
-        check_is_fitted(self)
-        save(self, path)
 
     @property
     def _n_features_out(self) -> int:
@@ -437,14 +264,6 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-    def _read_rows(self, Y: Any, mask: Any, sizes: Any) -> tuple[FloatArray, FloatArray | None]:
-        """Rows for a fitted model, checked, and the logarithms of their sizes."""
-        check_is_fitted(self)
-        values = read_data(self, Y, mask, reset=False)
-        groups = [(group.likelihood, group.columns) for group in self._posterior.layout.groups]
-        choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None))
-        return values, log_sizes(self, values, self._posterior.layout, sizes)
 
     def _options(self, problem: Problem) -> fitting.Options:
         n_frequencies = n_pilot_frequencies = self.n_frequencies
@@ -468,7 +287,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             latent_covariance_type=self.latent_covariance_type,
             n_samples=int(self.n_samples),
             n_directions=self.compression,
-            max_iter=int(self.max_iter),
+            max_iter=self._max_iter(problem.n_rows),
             tol=float(self.tol),
             n_init=int(self.n_init),
             init=init,
@@ -477,10 +296,15 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             callbacks=callbacks,
         )
 
-    def _warn_not_converged(self) -> None:
+    def _max_iter(self, n_rows: int) -> int:
+        if isinstance(self.max_iter, str):
+            return int(np.clip(25_000 // n_rows, 25, 100))
+        return int(self.max_iter)
+
+    def _warn_not_converged(self, max_iter: int) -> None:
         warnings.warn(
             f"The bound was still rising by more than tol={self.tol} per entry and sweep when "
-            f"max_iter={self.max_iter} was reached. Increase max_iter or tol.",
+            f"max_iter={max_iter} was reached. Increase max_iter or tol.",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -129,8 +129,7 @@ class _Course:
     def _start_names(self) -> list[str]:
         names = [self.options.init_name]
         if names == ["auto"]:
-            enough = self.problem.n_rows >= starts.FEWEST_ROWS_FOR_NEIGHBOURS
-            names = ["pca", "neighbors"] if enough else ["pca", "random"]
+            names = starts.automatic_starts(self.problem.n_rows, self.options.n_components)
         return [f"{name}{again}" for again in self._repeats() for name in names]
 
     def _repeats(self) -> list[str]:

@@ -167,7 +167,7 @@ class SiteLayer:
         parameters = with_constants(piece.parameters, piece.constants)
         values, local = local_terms(self.route, key, group.likelihood, piece.y, held, parameters)
         value = jnp.sum(jnp.where(piece.observed, values, 0.0), dtype=jnp.float64)
-        surrogate = _linear(local, here, piece.observed)
+        surrogate = linear_terms(local, here, piece.observed)
         value += surrogate - jax.lax.stop_gradient(surrogate)
         sites = next_sites(piece.sites, local, held.mean, piece.observed, DAMPING[self.route])
         learned = better_parameters(
@@ -237,7 +237,7 @@ def _concatenate(sites: list[entries.Sites]) -> entries.Sites:
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *sites)
 
 
-def _linear(local: Expected, here: Function, observed: Array) -> Array:
+def linear_terms(local: Expected, here: Function, observed: Array) -> Array:
     """The first-order change of the group's terms with mean and variance (Bonnet and Price)."""
     held = jax.tree.map(jax.lax.stop_gradient, local)
     terms = held.slope * here.mean - 0.5 * held.precision * here.variance

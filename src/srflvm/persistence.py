@@ -20,15 +20,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 from sklearn.utils.validation import check_is_fitted
 
-from srflvm._model_parts import default_parameters, put_together, take_apart, unfitted
-from srflvm._model_schema import Plain, SchemaError, Tensors, check_model, check_plain
+from srflvm._model_checks import check_model, check_plain
+from srflvm._model_parts import completed, default_parameters, put_together, take_apart, unfitted
+from srflvm._model_schema import SCHEMA_VERSION, Plain, SchemaError, Tensors
 from srflvm._validation import check_parameters
 from srflvm._version import __version__
 from srflvm.estimator import SRFLVM
 from srflvm.exceptions import ModelFileError
 
 FORMAT = "srflvm-model"
-SCHEMA_VERSION = 1
 
 HEADER_KEY = "srflvm"
 HEADER_DIGEST_KEY = "srflvm_sha256"
@@ -49,15 +49,21 @@ def save(estimator: SRFLVM, path: str | os.PathLike[str]) -> None:
         A fitted one.
     path : str or path
         Where to write; an existing file is replaced.
+
+    Raises
+    ------
+    ModelFileError
+        The model cannot be saved: a likelihood is code of your own, or a parameter has a value that no
+        model can be fitted with.
     """
     check_is_fitted(estimator)
     check_parameters(estimator)
-    plain, tensors = take_apart(estimator)
     try:
+        plain, tensors = take_apart(estimator)
         check_plain(plain, default_parameters())
         check_model(unfitted(plain, tensors), plain, tensors)
     except SchemaError as error:
-        raise ValueError(f"The model cannot be saved: {error}.") from error
+        raise ModelFileError(f"The model cannot be saved: {error}.") from error
     _write_whole(Path(os.path.realpath(path)), _encode(plain, tensors))
 
 
@@ -93,11 +99,11 @@ def load(path: str | os.PathLike[str]) -> SRFLVM:
 
 def _restore(header: dict[str, Any], tensors: Tensors) -> SRFLVM:
     plain: Any = header.get("model")
-    defaults = default_parameters()
-    check_plain(plain, defaults)
-    plain = plain | {"parameters": defaults | plain["parameters"]}
+    version: int = header["schema_version"]
+    check_plain(plain, default_parameters(), version)
+    plain = completed(plain)
     estimator = unfitted(plain, tensors)
-    check_model(estimator, plain, tensors)
+    check_model(estimator, plain, tensors, version)
     return put_together(estimator, plain, tensors)
 
 

@@ -13,6 +13,9 @@ from srflvm.observations import Layout, lay_out
 from srflvm.problems import FilledProblem, Problem, SharedProblem
 from srflvm.site_problem import SiteProblem
 
+# A row's total says little about one entry where it sums over this many.
+FEWEST_COLUMNS_FOR_TOTALS = 50
+
 
 def pose(estimator: Any, Y: FloatArray, choice: choosing.Choice, sizes: Any) -> Problem:
     """Gaussian data with one noise are exact or filled, unless sites are asked for; all others have sites."""
@@ -30,16 +33,19 @@ def pose(estimator: Any, Y: FloatArray, choice: choosing.Choice, sizes: Any) -> 
 
 def log_sizes(estimator: Any, Y: FloatArray, layout: Layout, sizes: Any) -> FloatArray | None:
     """Logarithms of the rows' sizes, given or from totals, or None."""
-    if sizes is None and estimator.size_factors is None:
-        return None
-    if not any(group.likelihood.takes_sizes for group in layout.groups):
+    n_counts = sum(len(group.columns) for group in layout.groups if group.likelihood.takes_sizes)
+    if n_counts == 0:
         refuse_sizes(estimator, sizes)
-    return layout.log_sizes(Y) if sizes is None else read_sizes(sizes, len(Y))
+        return None
+    if sizes is not None:
+        return read_sizes(sizes, len(Y))
+    automatic = estimator.size_factors == "auto" and n_counts >= FEWEST_COLUMNS_FOR_TOTALS
+    return layout.log_sizes(Y) if automatic or estimator.size_factors == "totals" else None
 
 
 def refuse_sizes(estimator: Any, sizes: Any) -> None:
     """Sizes mean nothing to likelihoods without a log mean."""
-    if sizes is not None or estimator.size_factors is not None:
+    if sizes is not None or estimator.size_factors == "totals":
         raise ValueError(
             "Size factors are for counts: no column has the likelihood 'negative_binomial' or 'poisson'."
         )

@@ -7,6 +7,7 @@ has the mean and the variance of the mixture over them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from jax import Array
 
 from srflvm import entries, pairs
 from srflvm._types import FloatArray
-from srflvm.layers import GroupData, Piece, SiteLayer, take_piece
+from srflvm.layers import GroupData, GroupPlan, Piece, take_piece
 from srflvm.likelihoods import Likelihood
 from srflvm.sites import DAMPING, Function, better_amplitude, better_parameters, next_sites, with_constants
 
@@ -47,7 +48,7 @@ class Layers(NamedTuple):
 
 
 def settle(
-    layer: SiteLayer,
+    plans: Sequence[GroupPlan],
     features: FloatArray,
     data: tuple[GroupData, ...],
     state: dict[str, Any],
@@ -57,7 +58,7 @@ def settle(
     """Solve all groups (or only about the first `columns` of each) for features (K, N, L), constant included."""
     flat = jnp.asarray(features.reshape(-1, features.shape[-1]))
     solved = []
-    for index, group in enumerate(layer.groups):
+    for index, group in enumerate(plans):
         mine = Layers(*(state[name][index] for name in ("sites", "parameters", "log_amplitude")))
         n_channels = group.n_channels if columns is None else min(columns, group.n_channels)
         solved.append(_settle_group(group.likelihood, flat, data[index], mine, n_rounds, n_channels))

@@ -20,12 +20,13 @@ from srflvm.entries import Sites
 from srflvm.features import fourier_features
 from srflvm.filling import low_rank_fill
 from srflvm.freezing import MOST_ANCHORS, draw_frequencies
+from srflvm.gradient_layer import GradientLayer
 from srflvm.layers import GroupData, GroupPlan, SiteLayer, with_constant
 from srflvm.likelihoods import Likelihood
 from srflvm.observations import Encoded, Layout
 from srflvm.problems import SharedProblem
 from srflvm.rowwise import function_values
-from srflvm.settling import settle
+from srflvm.settling import Settled, settle
 from srflvm.site_posterior import SitePosterior
 
 _FEWEST_IN_BATCH = 64
@@ -79,12 +80,15 @@ class SiteProblem:
         return int(sum(np.sum(rows.observed) for rows in self.encoded))
 
     @property
-    def layer(self) -> SiteLayer:
-        plans = [
+    def layer(self) -> SiteLayer | GradientLayer:
+        return GradientLayer(self._plans) if self.route == "gradient" else SiteLayer(self._plans, self.route)
+
+    @property
+    def _plans(self) -> tuple[GroupPlan, ...]:
+        return tuple(
             GroupPlan(group.likelihood, rows.y.shape[1], _batch_size(rows.y.shape[1]))
             for group, rows in zip(self.layout.groups, self.encoded, strict=True)
-        ]
-        return SiteLayer(tuple(plans), self.route)
+        )
 
     def pilot(self) -> SharedProblem:
         """The working data, as if they were Gaussian."""
@@ -117,9 +121,14 @@ class SiteProblem:
             for g, rows in zip(self.layout.groups, self.encoded, strict=True)
         )
         features = _features(start.latents[None], frequencies, options.dtype)
-        return state | self._settled(features, data, state, _ROUNDS_AT_START)
+        settled = settle(self._plans, features, data, state, _ROUNDS_AT_START)
+        if self.route == "gradient":
+            return _gradient_state(settled, options.dtype)
+        return state | _site_state(settled)
 
     def placed_state(self, state: State, posterior: Any, latents: Embedding, options: Any) -> State:
+        if self.route == "gradient":
+            return {}
         f = np.asarray(function_values(posterior.frozen, latents.mean)) - posterior.level
         guesses = [f[:, group.channels] for group in self.layout.groups]
         data = self.fit_data(options.dtype)
@@ -127,6 +136,8 @@ class SiteProblem:
         return {**fresh, "parameters": state["parameters"], "log_amplitude": state["log_amplitude"]}
 
     def renewed_state(self, state: State, options: Any) -> State:
+        if self.route == "gradient":
+            return {}
         fresh = self._state(self._guesses(), self.fit_data(options.dtype), self.parameters, options.dtype)
         return {name: fresh[name] for name in ("sites", "order", "visit")}
 
@@ -150,14 +161,6 @@ class SiteProblem:
             "visit": np.zeros((), np.int32),
         }
 
-    def _settled(self, features, data, state: State, n_rounds: int) -> State:
-        settled = settle(self.layer, features, data, state, n_rounds)
-        return {
-            "sites": tuple(s.sites for s in settled),
-            "parameters": tuple(s.parameters for s in settled),
-            "log_amplitude": tuple(s.log_amplitude for s in settled),
-        }
-
     def rows(self, index: np.ndarray) -> SiteProblem:
         encoded = tuple(
             Encoded(rows.y[index], {n: v[index] for n, v in rows.constants.items()}, rows.offset[index])
@@ -176,9 +179,11 @@ class SiteProblem:
     ) -> tuple[SitePosterior, Embedding]:
         dtype = np.asarray(state["latent_mean"]).dtype
         data = self.fit_data(dtype)
+        if "sites" not in state:
+            state = self._state(self._guesses(), data, self.parameters, dtype) | state
         points = self._points(latents, rng)
         frequencies = self._best_frequencies(state, points[:1], data, settings, rng)
-        settled = settle(self.layer, _features(points, frequencies, dtype), data, state, _ROUNDS_AT_END)
+        settled = settle(self._plans, _features(points, frequencies, dtype), data, state, _ROUNDS_AT_END)
         anchors = np.sort(rng.permutation(self.n_rows)[:MOST_ANCHORS])
         posterior = SitePosterior(
             columns=self.working.columns,
@@ -205,7 +210,7 @@ class SiteProblem:
     def _best_frequencies(self, state, points, data, settings: Settings, rng) -> FloatArray:
         def bound(frequencies: FloatArray) -> float:
             features = _features(points, frequencies, np.asarray(state["latent_mean"]).dtype)
-            settled = settle(self.layer, features, data, state, 1, _COLUMNS_TO_COMPARE_DRAWS)
+            settled = settle(self._plans, features, data, state, 1, _COLUMNS_TO_COMPARE_DRAWS)
             return float(sum(np.sum(s.bound) for s in settled))
 
         return max(draw_frequencies(state, settings, rng), key=bound)
@@ -215,6 +220,26 @@ class SiteProblem:
 
     def in_data_units(self, bound: float) -> float:
         return bound - self.log_scale_total
+
+
+def _site_state(settled: list[Settled]) -> State:
+    return {
+        "sites": tuple(s.sites for s in settled),
+        "parameters": tuple(s.parameters for s in settled),
+        "log_amplitude": tuple(s.log_amplitude for s in settled),
+    }
+
+
+def _gradient_state(settled: list[Settled], dtype: np.dtype) -> State:
+    """Weights at their settled means, with the standard deviations that they have one by one."""
+    size = settled[0].weights.shape[1]
+    variances = [s.packed_covariance[:, :size] for s in settled]
+    return {
+        "weight_mean": tuple(s.weights.astype(dtype) for s in settled),
+        "weight_log_std": tuple(0.5 * np.log(v).astype(dtype) for v in variances),
+        "parameters": tuple(s.parameters for s in settled),
+        "log_amplitude": tuple(s.log_amplitude for s in settled),
+    }
 
 
 def _batch_size(n_channels: int) -> int:

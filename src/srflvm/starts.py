@@ -19,11 +19,16 @@ from srflvm.compression import Compressed
 from srflvm.features import fourier_features
 from srflvm.regression import Fit, Statistics, best_noise
 
+# Scales tried in two dimensions. In Q dimensions they are sqrt(2 / Q) of these, since w'x sums over Q terms; the
+# smallest make the function nearly linear.
 FREQUENCY_SCALES = (0.35, 0.7, 1.4, 2.0, 3.0, 4.5, 7.0, 10.0)
+NEARLY_LINEAR_SCALES = (0.05, 0.1, 0.2)
 
 # A neighbour graph needs a few rows to say anything.
 FEWEST_ROWS_FOR_NEIGHBOURS = 12
 
+# t-SNE in more dimensions is slow, and PCA a good start there.
+_MOST_NEIGHBOUR_DIMENSIONS = 3
 _NEIGHBOUR_DIRECTIONS = 50
 _NEIGHBOUR_STEPS = 500
 _SCALE_ROWS = 2000
@@ -42,7 +47,7 @@ def pca_latents(data: Compressed, n_components: int, rng: np.random.RandomState)
 
 def neighbour_latents(data: Compressed, n_components: int, rng: np.random.RandomState) -> FloatArray:
     """t-SNE of the leading scores, to unit variance; dimensions past its third come from PCA."""
-    dimensions = min(n_components, 3)
+    dimensions = min(n_components, _MOST_NEIGHBOUR_DIMENSIONS)
     n_rows = len(data.scores)
     start: Any = 1e-4 * pca_latents(data, dimensions, rng).astype(np.float32)
     tsne = TSNE(
@@ -62,6 +67,13 @@ def neighbour_latents(data: Compressed, n_components: int, rng: np.random.Random
 def random_latents(data: Compressed, n_components: int, rng: np.random.RandomState) -> FloatArray:
     """A draw from the prior."""
     return rng.standard_normal((len(data.scores), n_components))
+
+
+def automatic_starts(n_rows: int, n_components: int) -> list[str]:
+    """The starts that "auto" compares."""
+    if n_components > _MOST_NEIGHBOUR_DIMENSIONS:
+        return ["pca"]
+    return ["pca", "neighbors" if n_rows >= FEWEST_ROWS_FOR_NEIGHBOURS else "random"]
 
 
 LATENTS: dict[str, Callable[[Compressed, int, np.random.RandomState], FloatArray]] = {
@@ -88,9 +100,15 @@ def starting_point(
     shape = (min(n_frequencies, _SCALE_FREQUENCIES), latents.shape[1])
     unit = rng.standard_normal(shape) * np.exp(rng.uniform(-0.7, 0.7, size=(shape[0], 1)))
     floor = smallest_ratio * len(index) / n_rows
-    fits = [(_fit_at(scale * unit, placed, sample, floor), scale) for scale in FREQUENCY_SCALES]
+    fits = [(_fit_at(scale * unit, placed, sample, floor), scale) for scale in _scales(shape[1])]
     fit, scale = max(fits, key=lambda pair: pair[0].log_evidence)
     return StartingPoint(name, latents, scale, fit.noise, fit.ratio)
+
+
+def _scales(n_components: int) -> list[float]:
+    few = n_components <= _MOST_NEIGHBOUR_DIMENSIONS
+    scales = FREQUENCY_SCALES if few else (*NEARLY_LINEAR_SCALES, *FREQUENCY_SCALES)
+    return [scale * (2.0 / max(n_components, 2)) ** 0.5 for scale in scales]
 
 
 def _fit_at(frequencies: FloatArray, latents: FloatArray, data: Compressed, smallest_ratio: float) -> Fit:

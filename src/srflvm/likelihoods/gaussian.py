@@ -67,6 +67,9 @@ class Gaussian(Likelihood):
     def moments(self, f: Array, parameters: Parameters) -> Moments:
         return Moments(f, jnp.broadcast_to(jnp.exp(parameters["log_noise"]), f.shape))
 
+    def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
+        return {"noise_variance": units.scale**2 * np.exp(np.asarray(learned["log_noise"], np.float64))}
+
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
         return f + np.exp(0.5 * np.asarray(parameters["log_noise"])) * rng.standard_normal(f.shape)
 

@@ -20,7 +20,7 @@ from jax.scipy.special import gammaln
 
 from srflvm._types import FloatArray
 from srflvm.likelihoods import _logistic
-from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, PolyaGamma, Start
+from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, PolyaGamma, Start, Units
 from srflvm.likelihoods._observed import check_counts, summary
 
 SMALLEST_DISPERSION = 1e-3
@@ -82,6 +82,10 @@ class NegativeBinomial(Likelihood):
         r = jnp.exp(log_r)
         constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1.0)
         return PolyaGamma(y + r, 0.5 * (y - r), jnp.broadcast_to(-log_r, y.shape), constant)
+
+    def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
+        log_r = bounded_log_dispersion(jnp.asarray(learned["log_dispersion"]))
+        return {"dispersion": np.exp(np.asarray(log_r, np.float64))}
 
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
         r = np.exp(np.asarray(bounded_log_dispersion(jnp.asarray(parameters["log_dispersion"]))))

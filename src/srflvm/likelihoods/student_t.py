@@ -105,6 +105,9 @@ class StudentT(Likelihood):
         ratio = nu / (nu - 2.0) if nu > 2.0 else math.inf
         return Moments(f, jnp.broadcast_to(ratio * jnp.exp(2.0 * parameters["log_scale"]), f.shape))
 
+    def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
+        return {"scale": units.scale * np.exp(np.asarray(learned["log_scale"], np.float64))}
+
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
         return f + np.exp(np.asarray(parameters["log_scale"])) * rng.standard_t(
             self.degrees_of_freedom, size=f.shape

@@ -1,0 +1,141 @@
+"""The groups of columns of a model with sites, as a file describes them.
+
+Of each group JSON holds the likelihood, the columns and the spread. Its channels follow those of the group
+before it, as many as the likelihood has for that many columns; the units of all columns are tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srflvm._model_likelihoods import likelihood_from, plain_likelihood
+from srflvm._model_schema import TINY, Plain, SchemaError, Tensor, Tensors, require
+from srflvm.likelihoods import Likelihood, Units
+from srflvm.observations import Group, Layout
+
+GROUP_ENTRIES = ("likelihood", "columns", "spread")
+
+# Fields that say how many channels or learned parameters there are: for each column, or for all alike.
+_COUNTING_FIELDS = ("n_categories", "n_levels")
+
+
+class Needs(NamedTuple):
+    """How many channels a group has, and how many values each learned parameter: one a channel, or one."""
+
+    n_channels: int
+    learned: dict[str, int]
+
+
+def describe(layout: Layout) -> list[Plain]:
+    """The plain values of all groups."""
+    return [
+        {
+            "likelihood": plain_likelihood(group.likelihood),
+            "columns": group.columns.tolist(),
+            "spread": float(group.spread),
+        }
+        for group in layout.groups
+    ]
+
+
+def arrays_of(posterior: Any, state: Any) -> dict[str, dict[str, Any]]:
+    """Where the tensors of `group_tensors` and the units of the columns are found."""
+    layout = posterior.table
+    location, scale = np.empty(layout.n_columns), np.empty(layout.n_columns)
+    for group in layout.groups:
+        location[group.columns], scale[group.columns] = group.units
+    found = {
+        "layout": {"count_means": layout.count_means, "location": location, "scale": scale},
+        "log_amplitude": {str(index): value for index, value in enumerate(state["log_amplitude"])},
+    }
+    for index, (learned, in_state) in enumerate(zip(posterior.parameters, state["parameters"], strict=True)):
+        found[f"learned_{index}"], found[f"learned_in_state_{index}"] = learned, in_state
+    return found
+
+
+def parts_from(groups: list[Plain], arrays: dict[str, dict[str, Any]]) -> tuple[Plain, Plain]:
+    """What a posterior and a state have besides the tensors under their own names."""
+    every = range(len(groups))
+    posterior = {
+        "table": _layout_from(groups, **arrays["layout"]),
+        "parameters": tuple(arrays.get(f"learned_{index}", {}) for index in every),
+    }
+    state = {
+        "log_amplitude": tuple(arrays["log_amplitude"][str(index)] for index in every),
+        "parameters": tuple(arrays.get(f"learned_in_state_{index}", {}) for index in every),
+    }
+    return posterior, state
+
+
+def _layout_from(groups: list[Plain], count_means: Any, location: Any, scale: Any) -> Layout:
+    found, start = [], 0
+    for group in groups:
+        columns = np.array(group["columns"])
+        channels = slice(start, start := start + _needs(group).n_channels)
+        units = Units(location[columns], scale[columns])
+        found.append(Group(likelihood_from(group["likelihood"]), columns, units, channels, group["spread"]))
+    return Layout(tuple(found), count_means)
+
+
+def group_tensors(groups: list[Plain]) -> dict[str, Tensor]:
+    """The tensors that each group has of its own."""
+    table = {}
+    for index, group in enumerate(groups):
+        needs = _needs(group)
+        table[f"log_amplitude.{index}"] = Tensor((needs.n_channels,))
+        for name, number in needs.learned.items():
+            table[f"learned_{index}.{name}"] = Tensor((number,))
+            table[f"learned_in_state_{index}.{name}"] = Tensor((number,))
+    return table
+
+
+def group_sizes(groups: list[Plain]) -> dict[str, int]:
+    """The number of columns M and of channels C of all groups together."""
+    return {
+        "M": sum(len(group["columns"]) for group in groups),
+        "C": sum(_needs(group).n_channels for group in groups),
+    }
+
+
+def check_groups(groups: list[Any], tensors: Tensors) -> None:
+    """Every group by itself, and that each column is in exactly one."""
+    n_numbers = sum(tensor.size for tensor in tensors.values())
+    for index, group in enumerate(groups):
+        sound = isinstance(group, dict) and group.keys() == set(GROUP_ENTRIES)
+        require(sound, f"group {index} is not described")
+        _check_group(f"group {index}", group, n_numbers)
+    columns = sorted(column for group in groups for column in group["columns"])
+    require(columns, "there are no groups of columns")
+    require(columns == list(range(len(columns))), "its groups do not have every column exactly once")
+
+
+def _check_group(where: str, group: Plain, n_numbers: int) -> None:
+    columns, spread = group["columns"], group["spread"]
+    indices = isinstance(columns, list) and columns and all(type(column) is int for column in columns)
+    require(indices, f"{where} has no list of columns")
+    require(type(spread) is float and TINY <= spread < np.inf, f"{where} has spread={spread!r}")
+    likelihood = likelihood_from(group["likelihood"])
+    require(
+        _largest_count(likelihood, len(columns)) <= 2 * n_numbers, f"{where} needs more than the file holds"
+    )
+    require(_needs(group).n_channels > 0, f"{where} has no channels")
+
+
+def _largest_count(likelihood: Likelihood, n_columns: int) -> int:
+    """At most two for every number that the group has in the tensors, so that larger ones can be refused
+    before anything of their size is made."""
+    counts = [getattr(likelihood, field, None) or 0 for field in _COUNTING_FIELDS]
+    return max(sum(count) if isinstance(count, tuple) else count * n_columns for count in counts)
+
+
+def _needs(group: Plain) -> Needs:
+    """What the likelihood makes of a row in which nothing is observed."""
+    likelihood = likelihood_from(group["likelihood"])
+    try:
+        y, constants = likelihood.channels(np.full((1, len(group["columns"])), np.nan))
+        learned = likelihood.start(y, constants).parameters
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise SchemaError(f"of its groups, {str(error).rstrip('.')}") from error
+    return Needs(y.shape[1], {name: len(value) for name, value in learned.items()})

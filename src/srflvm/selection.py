@@ -1,0 +1,98 @@
+"""The number of latent dimensions chosen by entries held out of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_array, check_random_state
+
+from srflvm._types import FloatArray
+from srflvm._validation import check_count, check_positive
+from srflvm.estimator import SRFLVM
+
+CANDIDATES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What each number of components predicted of the entries held out, and the best of them.
+
+    `scores` are mean log predictive densities in nats, higher is better; `relevances` holds `relevance_` of each
+    fit. Candidates after the first that predicts worse than the one before are not tried.
+    """
+
+    n_components: int
+    candidates: tuple[int, ...]
+    scores: FloatArray
+    relevances: tuple[FloatArray, ...]
+    n_held_out: int
+
+    def __str__(self) -> str:
+        lines = [f"{self.n_held_out} entries held out", "components  log density of an entry"]
+        for candidate, score in zip(self.candidates, self.scores, strict=True):
+            mark = "  chosen" if candidate == self.n_components else ""
+            lines.append(f"{candidate:10d}  {score:.4f}{mark}")
+        return "\n".join(lines)
+
+
+def choose_n_components(
+    estimator: SRFLVM,
+    Y: Any,
+    candidates: Sequence[int] = CANDIDATES,
+    *,
+    share: float = 0.1,
+    random_state: Any = 0,
+    sizes: Any = None,
+) -> Selection:
+    """Hide a share of the observed entries, fit every candidate to the rest, and compare their predictions.
+
+    Parameters
+    ----------
+    estimator : SRFLVM
+        Its parameters are used, `n_components` aside; it is not changed.
+    Y : array-like of shape (N, M)
+        Holes are allowed. The entries held out are drawn from the others.
+    candidates : sequence of int
+        Numbers of components, tried in increasing order; those above half of either side of Y are left out.
+    share : float, default=0.1
+        Share of the observed entries that is held out; every column keeps at least one.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the choice of entries.
+    sizes : array of shape (N,), default=None
+        As in `SRFLVM.fit`.
+    """
+    plain = np.ma.filled(Y.astype(np.float64), np.nan) if isinstance(Y, np.ma.MaskedArray) else Y
+    table = check_array(plain, dtype=np.float64, ensure_all_finite=False)
+    hidden = _held_out(table, check_positive("share", share), check_random_state(random_state))
+    kept = sorted({check_count("candidates", int(c)) for c in candidates})
+    kept = [c for c in kept if c <= max(min(table.shape) // 2, 1)] or kept[:1]
+    scores: list[float] = []
+    relevances: list[FloatArray] = []
+    for candidate in kept:
+        model = clone(estimator).set_params(n_components=candidate)
+        model.fit(Y, mask=hidden, sizes=sizes)
+        found = model.score_entries(Y, Y, mask=hidden, sizes=sizes)
+        scores.append(float(np.nanmean(found)))
+        relevances.append(model.relevance_)
+        if len(scores) > 1 and scores[-1] < scores[-2]:
+            break
+    best = int(np.argmax(scores))
+    tried = tuple(kept[: len(scores)])
+    return Selection(kept[best], tried, np.array(scores), tuple(relevances), int(hidden.sum()))
+
+
+def _held_out(table: FloatArray, share: float, rng: np.random.RandomState) -> np.ndarray:
+    """Which entries are hidden (N, M)."""
+    if share >= 1.0:
+        raise ValueError(f"share={share} must be below 1: something has to be left to fit to.")
+    observed = ~np.isnan(table)
+    hidden = observed & (rng.uniform(size=table.shape) < share)
+    for column in np.flatnonzero(~np.any(observed & ~hidden, axis=0)):
+        hidden[:, column] = False
+    if not hidden.any():
+        raise ValueError(f"share={share} holds no entry out; give more data or a larger share.")
+    return hidden
