@@ -1,15 +1,25 @@
-"""Model files for the tests: written, read and changed without the checks of the library."""
+"""Models to save, and model files written, read and changed without the checks of the library."""
 
 import hashlib
 import json
 import warnings
+from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 from sklearn.exceptions import ConvergenceWarning
 
-from srflvm import SRFLVM, persistence
+from srflvm import SRFLVM, blocks, pairs, persistence
+from srflvm import _likelihood_choice as choosing
+from srflvm._inputs import read_data
+from srflvm.embedding import Embedding
+from srflvm.fitted import record
+from srflvm.fitting import Fitted
+from srflvm.likelihoods import Binomial, Gaussian, StudentT
+from srflvm.posing import pose
+from srflvm.site_posterior import SitePosterior
 
 
 def some_rows(n_rows=30):
@@ -24,12 +34,152 @@ def fit_briefly(Y, **parameters):
         return SRFLVM(**{"max_iter": 3, "random_state": 0} | parameters).fit(Y)
 
 
+def made_up(Y, **parameters):
+    """A model with sites that has everything a fitted one has, with numbers that no fit has found.
+
+    Compiling a fit takes half a minute of tests; nothing that is saved depends on where the numbers are from.
+    """
+    model = SRFLVM(**{"n_frequencies": 5, "n_mixture": 3} | parameters)
+    random, values = np.random.RandomState(0), read_data(model, Y, reset=True)
+    names = getattr(model, "feature_names_in_", None)
+    problem = pose(model, values, choosing.choose(model.likelihood, values.shape[1], names), None)
+    latents = random.standard_normal((len(values), 2))
+    state = made_up_state(problem, latents, random)
+    learned = tuple({name: value + 0.1 for name, value in group.items()} for group in problem.parameters)
+    posterior = made_up_posterior(problem, latents, learned, random)
+    embedding = Embedding(latents, np.tile(0.1 * np.eye(2), (len(values), 1, 1)))
+    history, start_elbos = np.array([-20.0, -10.0]), {"pca": -10.0, "neighbors": -15.0}
+    flags = {"converged": False, "interrupted": False, "stopped": False}
+    fitted = Fitted(
+        posterior, embedding, state, -10.0, history, 0, start="pca", start_elbos=start_elbos, **flags
+    )
+    record(model, fitted)
+    return model
+
+
+def made_up_state(problem, latents, random):
+    start = blocks.StartingPoint("pca", latents, 1.0, 0.1, 0.1)
+    types = {"covariance_type": "full", "latent_covariance_type": "full", "dtype": np.dtype(np.float32)}
+    state = blocks.initial_state(start, random, n_frequencies=5, n_mixture=3, **types)
+    state["parameters"] = problem.parameters
+    state["log_amplitude"] = tuple(random.standard_normal(len(level)) for level in problem.levels)
+    for name in ("weight_mean", "weight_log_std") if problem.route == "gradient" else ():
+        weights = (random.standard_normal((len(level), 11)) for level in problem.levels)
+        state[name] = tuple(part.astype(np.float32) for part in weights)
+    return state
+
+
+def made_up_posterior(problem, latents, learned, random):
+    n_channels = problem.layout.n_channels
+    factors = 0.1 * random.standard_normal((n_channels, 11, 15))
+    packed = np.asarray(pairs.pack_form(factors @ factors.swapaxes(1, 2)))
+    return SitePosterior(
+        columns=problem.working.columns,
+        frequencies=random.standard_normal((5, 2)),
+        anchors=latents,
+        anchor_scores=problem.working.scores,
+        table=problem.layout,
+        weights=0.5 * random.standard_normal((11, n_channels)),
+        packed_covariance=packed.astype(np.float32),
+        level=np.concatenate(problem.levels),
+        amplitude=random.uniform(0.5, 2.0, n_channels),
+        parameters=learned,
+    )
+
+
+def rows_of_each_kind():
+    """Rows (30, 4) for every likelihood."""
+    real = some_rows()
+    counts, levels = np.round(2.0 * np.exp(0.5 * real)), np.digitize(real, [-0.5, 0.5]) * 1.0
+    return {
+        "gaussian": real,
+        "student_t": real,
+        "bernoulli": (real > 0.0) * 1.0,
+        "binomial": counts,
+        "negative_binomial": counts,
+        "poisson": counts,
+        "multinomial": counts,
+        "ordinal": levels,
+        "categorical": levels[:, :2] + levels[:, 2:],
+    }
+
+
+@lru_cache(maxsize=1)
+def model_of_all_kinds():
+    """Made up, with all likelihoods, by names; the columns of a likelihood are not next to each other."""
+    rows = rows_of_each_kind()
+    columns = {f"{kind} {j}": Y[:, j] for j in range(2) for kind, Y in rows.items()}
+    chosen = {"gaussian": Gaussian("column"), "binomial": Binomial((90, 80)), "student_t": StudentT(3)}
+    likelihood = {(f"{kind} 0", f"{kind} 1"): chosen.get(kind, kind) for kind in rows}
+    return made_up(pd.DataFrame(columns), likelihood=likelihood)
+
+
+@lru_cache(maxsize=1)
+def mixed_fit():
+    """A fit to rows of mixed kinds with holes, by names, and those rows."""
+    rows = rows_of_each_kind()
+    Y = pd.DataFrame(
+        {
+            "größe": rows["gaussian"][:, 0],
+            "kind": rows["categorical"][:, 0],
+            "width": rows["gaussian"][:, 1],
+        }
+    )
+    Y.iloc[3, 1] = Y.iloc[4, 2] = np.nan
+    likelihood = {("größe", "width"): Gaussian("column"), "kind": "categorical"}
+    # given latents spare the fit of a pilot
+    settings = {"n_frequencies": 5, "n_mixture": 3, "max_iter": 1, "init": rows["gaussian"][:, :2]}
+    return fit_briefly(Y, likelihood=likelihood, **settings), Y
+
+
+@lru_cache(maxsize=1)
+def rows_with_holes():
+    Y = some_rows()
+    Y[::4, 1] = np.nan
+    return Y
+
+
+@lru_cache(maxsize=1)
+def fit_with_holes():
+    return fit_briefly(rows_with_holes(), n_frequencies=5, max_iter=1, init="pca")
+
+
+def outputs(model, Y):
+    """Everything that a model says about rows and latents."""
+    values = np.asarray(Y)
+    holes = np.arange(values.size).reshape(values.shape) % 7 == 0
+    Z, layout = model.transform(Y), model._posterior.layout
+    found = [
+        *model.transform(Y, return_std=True),
+        model.transform(Y, mask=holes),
+        *model.inverse_transform(Z, return_std=True),
+        model.decode(Z, 0.1 * np.ones_like(Z)).variance,
+        model.score_samples(Y),
+        model.score_samples(Y, mask=holes),
+        *model.impute(Y, mask=holes, return_std=True),
+        model.impute(Y, mask=holes, n_draws=2, random_state=0),
+        *model.sample(5, random_state=0, return_latents=True),
+        *(model.kernel(Z, method=method) for method in ("mixture", "features")),
+        model.spectral_density(Z),
+    ]
+    if all(group.channels.stop - group.channels.start == len(group.columns) for group in layout.groups):
+        found.append(model.score_entries(Y, Y, mask=holes))
+    return found
+
+
+def assert_same_outputs(left, right, Y):
+    for one, other in zip(outputs(left, Y), outputs(right, Y), strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
 def assert_same(left, right, where="model"):
-    """Equal in structure, types and every bit."""
+    """Equal in structure, types and every bit; a float of NumPy is as good as one of Python."""
+    left, right = (value.item() if isinstance(value, np.float64) else value for value in (left, right))
     assert type(left) is type(right), where
     if isinstance(left, np.ndarray):
         assert left.dtype == right.dtype, where
         np.testing.assert_array_equal(left, right, err_msg=where, strict=True)
+        assert left.dtype == object or left.tobytes() == right.tobytes(), where
     elif isinstance(left, dict):
         assert left.keys() == right.keys(), where
         for key in left:
@@ -58,3 +208,59 @@ def write(path, header, tensors, *, sign=True):
     digest = hashlib.sha256(text.encode()).hexdigest()
     metadata = {persistence.HEADER_KEY: text, persistence.HEADER_DIGEST_KEY: digest}
     path.write_bytes(to_bytes({n: np.asarray(t, order="C") for n, t in tensors.items()}, metadata))
+
+
+# Changes of what `read` gives: functions of a header and tensors.
+
+
+def change_plain(entry, name, value):
+    def change(header, tensors):
+        header["model"][entry][name] = value
+
+    return change
+
+
+def change_entry(name, value):
+    def change(header, tensors):
+        header["model"][name] = value
+
+    return change
+
+
+def change_header(**entries):
+    def change(header, tensors):
+        header.update(entries)
+
+    return change
+
+
+def change_tensor(name, function):
+    def change(header, tensors):
+        tensors[name] = np.asarray(function(tensors[name]))
+
+    return change
+
+
+def change_tensors(names, function):
+    def change(header, tensors):
+        for name in names:
+            change_tensor(name, function)(header, tensors)
+
+    return change
+
+
+def drop(*names):
+    def change(header, tensors):
+        for name in names:
+            del tensors[name]
+
+    return change
+
+
+def set_first(value):
+    def change(tensor):
+        changed = np.array(tensor)
+        changed.flat[0] = value
+        return changed
+
+    return change

@@ -6,7 +6,18 @@ import pickle
 
 import numpy as np
 import pytest
-from model_files import assert_same, read, write
+from model_files import (
+    assert_same,
+    change_entry,
+    change_header,
+    change_plain,
+    change_tensor,
+    change_tensors,
+    drop,
+    read,
+    set_first,
+    write,
+)
 from safetensors.numpy import save as to_bytes
 
 import srflvm
@@ -83,63 +94,10 @@ def test_every_single_bit_of_a_number_counts(saved, target):
         srflvm.load(target)
 
 
-def change_plain(entry, name, value):
-    def change(header, tensors):
-        header["model"][entry][name] = value
-
-    return change
-
-
-def change_entry(name, value):
-    def change(header, tensors):
-        header["model"][name] = value
-
-    return change
-
-
-def change_header(**entries):
-    def change(header, tensors):
-        header.update(entries)
-
-    return change
-
-
-def change_tensor(name, function):
-    def change(header, tensors):
-        tensors[name] = np.asarray(function(tensors[name]))
-
-    return change
-
-
-def change_tensors(names, function):
-    def change(header, tensors):
-        for name in names:
-            change_tensor(name, function)(header, tensors)
-
-    return change
-
-
-def drop(*names):
-    def change(header, tensors):
-        for name in names:
-            del tensors[name]
-
-    return change
-
-
-def set_first(value):
-    def change(tensor):
-        changed = np.array(tensor)
-        changed.flat[0] = value
-        return changed
-
-    return change
-
-
 CHANGES = {
     "newer version": (
-        change_header(schema_version=2, library_version="9.8.7"),
-        "written by srflvm 9.8.7 in version 2 .*Upgrade srflvm",
+        change_header(schema_version=3, library_version="9.8.7"),
+        "written by srflvm 9.8.7 in version 3 .*Upgrade srflvm",
     ),
     "version zero": (change_header(schema_version=0), "version of the format is 0"),
     "version as text": (change_header(schema_version="1"), "version of the format is '1'"),
@@ -175,6 +133,9 @@ CHANGES = {
     "bad parameter": (change_plain("parameters", "n_mixture", 0), "n_mixture=0"),
     "nested parameter": (change_plain("parameters", "tol", [1]), "tol=.* wrong kind"),
     "bad likelihood": (change_plain("parameters", "likelihood", "other"), "likelihood='other'"),
+    "no likelihood": (change_plain("parameters", "likelihood", {}), "{} does not describe a likelihood"),
+    "weights in the state": (change_entry("weights_in_state", True), "weights in a state without groups"),
+    "missing relevance": (drop("fitted.relevance_"), "tensor fitted.relevance_ is missing"),
     "bad dtype": (change_plain("parameters", "dtype", "object"), "dtype='object'"),
     "missing attribute": (lambda h, t: h["model"]["fitted"].pop("elbo_"), "attribute elbo_ is missing"),
     "extra attribute": (change_plain("fitted", "coef_", 1.0), "attribute coef_ is not known"),

@@ -6,35 +6,16 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from model_files import assert_same, fit_briefly, read, some_rows, write
+from model_files import assert_same, assert_same_outputs, fit_briefly, read, some_rows, write
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import srflvm
-from srflvm import SRFLVM, persistence
-from srflvm._model_schema import LIKELIHOOD_SCALARS, LIKELIHOOD_TENSORS
-from srflvm.likelihoods import LIKELIHOODS
+from srflvm import SRFLVM, ModelFileError, persistence
 
+NEW_ENTRIES = ("groups", "likelihood_parameters", "weights_in_state")
+NEW_PARAMETERS = ("inference", "size_factors")
 NAMES = ["height", "width", "größe", "a 'quoted' name"]
-
-
-def outputs(model, Y):
-    Z = model.transform(Y)
-    kernels = [model.kernel(Z, method=method) for method in ("mixture", "features")]
-    return [
-        *model.transform(Y, return_std=True),
-        *model.inverse_transform(Z, return_std=True),
-        model.decode(Z, 0.1 * np.ones_like(Z)).variance,
-        model.score_samples(Y),
-        *model.sample(5, random_state=0, return_latents=True),
-        *kernels,
-        model.spectral_density(Z),
-    ]
-
-
-def assert_same_outputs(left, right, Y):
-    for one, other in zip(outputs(left, Y), outputs(right, Y), strict=True):
-        np.testing.assert_array_equal(one, other, strict=True)
 
 
 def test_a_loaded_model_has_the_same_attributes(model, saved):
@@ -132,8 +113,38 @@ def test_a_parameter_that_the_file_does_not_know_has_its_default(saved, target):
     assert srflvm.load(target).learning_rate == SRFLVM().learning_rate
 
 
-def test_every_likelihood_can_be_saved():
-    assert set(LIKELIHOODS) == set(LIKELIHOOD_TENSORS) == set(LIKELIHOOD_SCALARS)
+def as_version_1(header, tensors):
+    """What the first version of the format held of the same model."""
+    model = {name: header["model"][name] for name in header["model"] if name not in NEW_ENTRIES}
+    parameters = model["parameters"]
+    model["parameters"] = {name: parameters[name] for name in parameters if name not in NEW_PARAMETERS}
+    kept = {name: tensor for name, tensor in tensors.items() if name != "fitted.relevance_"}
+    return header | {"schema_version": 1, "model": model}, kept
+
+
+def test_files_of_version_1_are_read(model, saved, target):
+    write(target, *as_version_1(*read(saved)))
+    loaded = srflvm.load(target)
+    # made from standard deviations, not variances
+    np.testing.assert_allclose(loaded.relevance_, model.relevance_, rtol=1e-13)
+    loaded.relevance_ = model.relevance_
+    assert_same(loaded, model)
+    loaded.save(target)
+    assert read(target)[0]["schema_version"] == 2
+
+
+def test_files_of_version_1_hold_nothing_newer(saved, target):
+    header, tensors = read(saved)
+    write(target, header | {"schema_version": 1}, tensors)
+    with pytest.raises(ModelFileError, match=f"entry {', '.join(NEW_ENTRIES)} is not known"):
+        srflvm.load(target)
+    header, kept = as_version_1(header, tensors)
+    write(target, header, tensors)
+    with pytest.raises(ModelFileError, match=r"tensor fitted\.relevance_ is not known"):
+        srflvm.load(target)
+    write(target, header | {"schema_version": 2}, kept)
+    with pytest.raises(ModelFileError, match=f"entry {', '.join(NEW_ENTRIES)} is missing"):
+        srflvm.load(target)
 
 
 def test_pickling_gives_the_same_model(model):

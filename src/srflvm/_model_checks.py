@@ -36,8 +36,7 @@ from srflvm._model_schema import (
 
 def tensor_table(plain: Plain) -> dict[str, Tensor]:
     """The tensors that belong to a model with these plain values."""
-    groups = plain["groups"]
-    kind = GAUSSIAN_TENSORS if groups is None else SITE_TENSORS | group_tensors(groups)
+    kind = GAUSSIAN_TENSORS if plain["groups"] is None else SITE_TENSORS | group_tensors(plain)
     init = INIT_TENSOR if plain["parameters"]["init"] is None else {}
     learned = {f"likelihood_parameters.{name}": LEARNED_TENSOR for name in plain["likelihood_parameters"]}
     return COMMON_TENSORS | kind | learned | init
@@ -68,6 +67,7 @@ def check_model(estimator: Any, plain: Plain, tensors: Tensors, version: int = S
     _check_text(plain)
     if plain["groups"] is not None:
         check_groups(plain["groups"], tensors)
+    require(plain["groups"] or not plain["weights_in_state"], "there are weights in a state without groups")
     table = of_version(tensor_table(plain), version)
     _check_names("tensor", tensors, table)
     for name, declared in table.items():

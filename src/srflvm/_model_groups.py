@@ -6,12 +6,22 @@ before it, as many as the likelihood has for that many columns; the units of all
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from srflvm._model_likelihoods import likelihood_from, plain_likelihood
-from srflvm._model_schema import TINY, Plain, SchemaError, Tensor, Tensors, require
+from srflvm._model_schema import (
+    STATE_OF_GROUPS,
+    TINY,
+    WEIGHTS_OF_GROUPS,
+    Plain,
+    SchemaError,
+    Tensor,
+    Tensors,
+    require,
+)
 from srflvm.likelihoods import Likelihood, Units
 from srflvm.observations import Group, Layout
 
@@ -40,32 +50,34 @@ def describe(layout: Layout) -> list[Plain]:
     ]
 
 
-def arrays_of(posterior: Any, state: Any) -> dict[str, dict[str, Any]]:
+def state_of_groups(plain: Plain) -> dict[str, Tensor]:
+    """The entries of the state that are tuples with an array for each group, besides learned parameters."""
+    return STATE_OF_GROUPS | (WEIGHTS_OF_GROUPS if plain["weights_in_state"] else {})
+
+
+def arrays_of(plain: Plain, posterior: Any, state: Any) -> dict[str, dict[str, Any]]:
     """Where the tensors of `group_tensors` and the units of the columns are found."""
     layout = posterior.table
     location, scale = np.empty(layout.n_columns), np.empty(layout.n_columns)
     for group in layout.groups:
         location[group.columns], scale[group.columns] = group.units
-    found = {
-        "layout": {"count_means": layout.count_means, "location": location, "scale": scale},
-        "log_amplitude": {str(index): value for index, value in enumerate(state["log_amplitude"])},
-    }
+    found = {"layout": {"count_means": layout.count_means, "location": location, "scale": scale}}
+    for name in state_of_groups(plain):
+        found[name] = {str(index): value for index, value in enumerate(state[name])}
     for index, (learned, in_state) in enumerate(zip(posterior.parameters, state["parameters"], strict=True)):
         found[f"learned_{index}"], found[f"learned_in_state_{index}"] = learned, in_state
     return found
 
 
-def parts_from(groups: list[Plain], arrays: dict[str, dict[str, Any]]) -> tuple[Plain, Plain]:
+def parts_from(plain: Plain, arrays: dict[str, dict[str, Any]]) -> tuple[Plain, Plain]:
     """What a posterior and a state have besides the tensors under their own names."""
-    every = range(len(groups))
+    every = range(len(plain["groups"]))
     posterior = {
-        "table": _layout_from(groups, **arrays["layout"]),
+        "table": _layout_from(plain["groups"], **arrays["layout"]),
         "parameters": tuple(arrays.get(f"learned_{index}", {}) for index in every),
     }
-    state = {
-        "log_amplitude": tuple(arrays["log_amplitude"][str(index)] for index in every),
-        "parameters": tuple(arrays.get(f"learned_in_state_{index}", {}) for index in every),
-    }
+    state = {name: tuple(arrays[name][str(index)] for index in every) for name in state_of_groups(plain)}
+    state["parameters"] = tuple(arrays.get(f"learned_in_state_{index}", {}) for index in every)
     return posterior, state
 
 
@@ -79,12 +91,14 @@ def _layout_from(groups: list[Plain], count_means: Any, location: Any, scale: An
     return Layout(tuple(found), count_means)
 
 
-def group_tensors(groups: list[Plain]) -> dict[str, Tensor]:
+def group_tensors(plain: Plain) -> dict[str, Tensor]:
     """The tensors that each group has of its own."""
     table = {}
-    for index, group in enumerate(groups):
+    for index, group in enumerate(plain["groups"]):
         needs = _needs(group)
-        table[f"log_amplitude.{index}"] = Tensor((needs.n_channels,))
+        for name, declared in state_of_groups(plain).items():
+            shape = tuple(needs.n_channels if symbol == "c" else symbol for symbol in declared.shape)
+            table[f"{name}.{index}"] = replace(declared, shape=shape)
         for name, number in needs.learned.items():
             table[f"learned_{index}.{name}"] = Tensor((number,))
             table[f"learned_in_state_{index}.{name}"] = Tensor((number,))

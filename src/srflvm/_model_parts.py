@@ -9,9 +9,9 @@ import numpy as np
 
 from srflvm import spectral
 from srflvm._model_checks import scalar_table, tensor_table
-from srflvm._model_groups import arrays_of, describe, parts_from
+from srflvm._model_groups import arrays_of, describe, parts_from, state_of_groups
 from srflvm._model_likelihoods import choice_from, plain_choice, plain_value
-from srflvm._model_schema import VALUES_BEFORE, Plain, Tensors
+from srflvm._model_schema import VALUES_BEFORE, Plain, Tensors, require
 from srflvm._types import FloatArray
 from srflvm.compression import Columns
 from srflvm.estimator import SRFLVM
@@ -20,6 +20,7 @@ from srflvm.posterior import Posterior
 from srflvm.site_posterior import SitePosterior
 
 _PARAMETERS_NOT_STORED = ("callbacks",)
+_TUPLES_IN_STATE = {"sticks": spectral.Sticks, "concentration": spectral.Concentration}
 
 
 def take_apart(estimator: Any) -> tuple[Plain, Tensors]:
@@ -27,16 +28,26 @@ def take_apart(estimator: Any) -> tuple[Plain, Tensors]:
     names, posterior = getattr(estimator, "feature_names_in_", None), estimator._posterior
     plain: Plain = {"parameters": _plain_parameters(estimator)}
     plain["groups"] = describe(posterior.table) if isinstance(posterior, SitePosterior) else None
+    plain["weights_in_state"] = "weight_mean" in estimator._state
     plain["fitted"] = {name: plain_value(getattr(estimator, name)) for name in scalar_table(plain)}
     plain["feature_names"] = None if names is None else [str(name) for name in names]
     plain["start_names"] = list(estimator.start_elbos_)
     plain["likelihood_parameters"] = list(estimator.likelihood_parameters_)
-    arrays, tensors = _arrays(estimator), {}
+    _refuse_to_forget(plain, estimator._state)
+    arrays, tensors = _arrays(plain, estimator), {}
     for name in tensor_table(plain):
         group, field = name.split(".", 1)
         tensors[name] = np.asarray(arrays[group][field])
     plain["fortran_order"] = [name for name, tensor in tensors.items() if _is_fortran(tensor)]
     return plain, tensors
+
+
+def _refuse_to_forget(plain: Plain, state: Any) -> None:
+    """Every entry of the state is declared, so that warm starts survive saving."""
+    of_groups = () if plain["groups"] is None else (*state_of_groups(plain), "parameters")
+    known = {name.removeprefix("state.") for name in tensor_table(plain)} | {*of_groups, *_TUPLES_IN_STATE}
+    unknown = sorted(set(state) - known)
+    require(not unknown, f"its state has {', '.join(unknown)}, which no table of the format declares")
 
 
 def completed(plain: Plain) -> Plain:
@@ -91,13 +102,10 @@ def _relevance(mean: FloatArray, std: FloatArray) -> FloatArray:
 def _posterior_and_state(plain: Plain, arrays: dict[str, dict[str, Any]]) -> tuple[Posterior, Any]:
     kept = _with_floats(arrays["posterior"])
     kept["columns"] = Columns(**_with_floats(arrays["columns"]))
-    state = arrays["state"] | {
-        "sticks": spectral.Sticks(**arrays["sticks"]),
-        "concentration": spectral.Concentration(**arrays["concentration"]),
-    }
+    state = arrays["state"] | {name: kind(**arrays[name]) for name, kind in _TUPLES_IN_STATE.items()}
     if plain["groups"] is None:
         return GaussianPosterior(**kept), state
-    more, more_state = parts_from(plain["groups"], arrays)
+    more, more_state = parts_from(plain, arrays)
     return SitePosterior(**kept, **more), state | more_state
 
 
@@ -124,7 +132,7 @@ def _plain_parameters(estimator: Any) -> dict[str, Any]:
     return parameters
 
 
-def _arrays(estimator: Any) -> dict[str, dict[str, Any]]:
+def _arrays(plain: Plain, estimator: Any) -> dict[str, dict[str, Any]]:
     """Where the tensors are found, by the first part of their names."""
     posterior, state = estimator._posterior, estimator._state
     init = None if isinstance(estimator.init, str) else np.asarray(estimator.init, dtype=np.float64)
@@ -134,11 +142,11 @@ def _arrays(estimator: Any) -> dict[str, dict[str, Any]]:
         "fitted": vars(estimator),
         "starts": {"elbos": np.array(list(estimator.start_elbos_.values()), dtype=np.float64)},
         "state": state,
-        "sticks": state["sticks"]._asdict(),
-        "concentration": state["concentration"]._asdict(),
         "parameters": {"init": init},
         "likelihood_parameters": estimator.likelihood_parameters_,
-    } | (arrays_of(posterior, state) if isinstance(posterior, SitePosterior) else {})
+        **{name: state[name]._asdict() for name in _TUPLES_IN_STATE},
+        **({} if plain["groups"] is None else arrays_of(plain, posterior, state)),
+    }
 
 
 def _is_fortran(tensor: np.ndarray) -> bool:

@@ -64,7 +64,7 @@ DERIVED_SIZES = {
 }
 SIZES_THAT_MAY_BE_ZERO = ("S",)
 
-_PRECISION_OF_THE_FIT = ("float32", "float64")
+PRECISION_OF_THE_FIT = ("float32", "float64")
 
 COMMON_TENSORS = {
     "columns.scale": Tensor((), smallest=TINY),
@@ -79,8 +79,8 @@ COMMON_TENSORS = {
     "fitted.mixture_means_": Tensor(("K", "Q")),
     "fitted.mixture_covariances_": Tensor(("K", "Q", "Q"), symmetric=True),
     "starts.elbos": Tensor(("S",), finite=False),
-    "state.latent_mean": Tensor(("N", "Q"), dtypes=_PRECISION_OF_THE_FIT),
-    "state.latent_factor": Tensor(("N", "Q", "Q"), ("N", "Q"), dtypes=_PRECISION_OF_THE_FIT),
+    "state.latent_mean": Tensor(("N", "Q"), dtypes=PRECISION_OF_THE_FIT),
+    "state.latent_factor": Tensor(("N", "Q", "Q"), ("N", "Q"), dtypes=PRECISION_OF_THE_FIT),
     "state.mixture_mean": Tensor(("K", "Q")),
     "state.mixture_factor": Tensor(("K", "Q", "Q"), ("K", "Q")),
     "state.logits": Tensor(("F", "K")),
@@ -113,6 +113,13 @@ SITE_TENSORS = {
     "layout.count_means": Tensor(("M",)),
     "layout.location": Tensor(("M",)),
     "layout.scale": Tensor(("M",), smallest=TINY),
+}
+
+# Of the state, one for each group with c channels; the weights only if they are climbed by gradients.
+STATE_OF_GROUPS = {"log_amplitude": Tensor(("c",))}
+WEIGHTS_OF_GROUPS = {
+    "weight_mean": Tensor(("c", "L"), dtypes=PRECISION_OF_THE_FIT),
+    "weight_log_std": Tensor(("c", "L"), dtypes=PRECISION_OF_THE_FIT),
 }
 
 # Of every name in the entry "likelihood_parameters"; NaN where a column has no such parameter.
@@ -149,7 +156,8 @@ PARAMETER_TYPES = {
     "warm_start": (int, float),
 }
 
-# What is stored as JSON besides the tensors. "groups" is None for a `GaussianPosterior`.
+# What is stored as JSON besides the tensors. "groups" is None for a `GaussianPosterior`; "weights_in_state"
+# says whether the state is that of a `GradientLayer`.
 ENTRIES = {
     "parameters": dict,
     "fitted": dict,
@@ -157,13 +165,14 @@ ENTRIES = {
     "start_names": list,
     "fortran_order": list,
     "groups": (list, NoneType),
+    "weights_in_state": bool,
     "likelihood_parameters": list,
 }
 
 # The version of the format in which entries and tensors came in, if not the first, and the values of the
 # entries in older files, all of which hold Gaussian models.
-ADDED = {"groups": 2, "likelihood_parameters": 2, "fitted.relevance_": 2}
-VALUES_BEFORE: Plain = {"groups": None, "likelihood_parameters": []}
+ADDED = {"groups": 2, "weights_in_state": 2, "likelihood_parameters": 2, "fitted.relevance_": 2}
+VALUES_BEFORE: Plain = {"groups": None, "weights_in_state": False, "likelihood_parameters": []}
 
 
 def of_version(table: dict[str, Any], version: int) -> dict[str, Any]:

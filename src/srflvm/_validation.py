@@ -51,7 +51,7 @@ def check_parameters(estimator: Any) -> None:
     check_likelihood(estimator.likelihood)
     check_choice("inference", estimator.inference, INFERENCES)
     if estimator.size_factors is not None:
-        check_choice("size_factors", estimator.size_factors, ("auto", "totals"))
+        check_choice("size_factors", estimator.size_factors, ("auto", "totals", "ratios"))
     check_choice("frequency_sampling", estimator.frequency_sampling, tuple(SAMPLERS))
     check_choice("covariance_type", estimator.covariance_type, COVARIANCE_TYPES)
     check_choice("latent_covariance_type", estimator.latent_covariance_type, COVARIANCE_TYPES)

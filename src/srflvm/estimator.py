@@ -23,6 +23,8 @@ from srflvm.queries import Queries
 from srflvm.site_problem import SiteProblem
 
 MOST_FREQUENCIES = 300
+
+# With a site for every entry a step costs columns times the square of the frequencies.
 MOST_FREQUENCIES_WITH_SITES = 50
 
 
@@ -45,10 +47,11 @@ class SRFLVM(Queries, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     inference : {"auto", "sites", "polya_gamma", "polya_gamma_sampled", "gradient"}, default="auto"
         How the weights of non-Gaussian columns are treated. "auto" is exact for Gaussian columns with one
         noise and "sites" for all others; see the page on theory.
-    size_factors : {"auto", "totals"} or None, default="auto"
-        Whether the mean of a row's counts is proportional to a known size: with "totals" the total of the row
-        relative to an average one. "auto" does so where there are at least 50 columns of counts, so that no
-        entry is much of its row's total. `fit` and the other methods also take `sizes` of your own.
+    size_factors : {"auto", "totals", "ratios"} or None, default="auto"
+        Whether the mean of a row's counts is proportional to a size of the row: "totals" takes the row's total,
+        "ratios" the median ratio of its counts to the column means. "auto" takes ratios where there are at
+        least 5 columns of counts with a typical mean of at least 5, else totals where there are at least 50
+        columns, else none. `fit` and the other methods also take `sizes` of your own.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a third of the rows, at least
         25 and at most 300 (50 where every entry has a site of its own). More frequencies follow finer

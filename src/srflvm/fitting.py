@@ -26,7 +26,11 @@ _LANDMARK_SHARE = 0.8
 _PILOT_SHARE = 0.4
 
 SWEEPS_PER_HEAT = 3
+
+# A race goes on for this many heats, or until this share of the sweeps is made: long for small data, where a
+# start that begins slowly costs little to follow.
 MOST_HEATS = 6
+_RACE_SHARE = 0.5
 
 # A run with more dropped steps than this share is repeated with safer settings.
 _TOLERATED_REJECTIONS = 0.2
@@ -178,7 +182,8 @@ class _Course:
         bounds = self._bounds(entrants) if len(entrants) > 1 else {}
         before = [entrant.run.history[:1] for entrant in entrants]
         ended = [entrant.run for entrant in entrants if entrant.run.ended_early]
-        for _ in range(MOST_HEATS - 1):
+        most_heats = max(MOST_HEATS, int(_RACE_SHARE * self.options.max_iter / SWEEPS_PER_HEAT))
+        for _ in range(most_heats - 1):
             entrants = self._still_in_the_race(entrants, before)
             if len(entrants) == 1 or ended:
                 break

@@ -167,7 +167,12 @@ class SiteLayer:
         parameters = with_constants(piece.parameters, piece.constants)
         values, local = local_terms(self.route, key, group.likelihood, piece.y, held, parameters)
         value = jnp.sum(jnp.where(piece.observed, values, 0.0), dtype=jnp.float64)
-        surrogate = linear_terms(local, here, piece.observed)
+        # q(h) was solved with the present sites: Fisher's identity wants their omega, not the next one
+        present = Expected(
+            values, piece.sites.shift - piece.sites.precision * held.mean, piece.sites.precision
+        )
+        now = present if self.route == "polya_gamma_sampled" else local
+        surrogate = linear_terms(now, here, piece.observed)
         value += surrogate - jax.lax.stop_gradient(surrogate)
         sites = next_sites(piece.sites, local, held.mean, piece.observed, DAMPING[self.route])
         learned = better_parameters(
@@ -179,9 +184,9 @@ class SiteLayer:
         """The columns of this visit; the order of a group is shuffled anew when it has been run through."""
         orders, picks = [], []
         for group, before in zip(self.groups, order, strict=True):
-            first = visit * group.batch % group.n_channels
+            first = visit % -(-group.n_channels // group.batch) * group.batch
             fresh = jax.random.permutation(key, group.n_channels).astype(before.dtype)
-            mixed = jnp.where(first < group.batch, fresh, before) if group.scale > 1.0 else before
+            mixed = jnp.where(first == 0, fresh, before) if group.scale > 1.0 else before
             orders.append(mixed)
             picks.append(mixed[(first + jnp.arange(group.batch)) % group.n_channels])
         return tuple(orders), picks

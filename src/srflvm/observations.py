@@ -75,14 +75,28 @@ class Layout:
             parts.append(values / group.spread)
         return np.concatenate(parts, axis=1)
 
-    def log_sizes(self, Y: FloatArray) -> FloatArray:
-        """Logarithms of size factors from totals over the observed counts, relative to the training means."""
-        counts = np.concatenate([g.columns for g in self.groups if g.likelihood.takes_sizes])
-        observed = ~np.isnan(Y[:, counts])
-        total = np.sum(np.where(observed, Y[:, counts], 0.0), axis=1)
-        expected = observed @ self.count_means[counts]
-        # half a count is added: an empty row has a small size, not none
-        return np.log((total + 0.5) / (expected + 0.5))
+    @property
+    def count_columns(self) -> np.ndarray:
+        """The columns whose likelihood takes sizes."""
+        columns = [group.columns for group in self.groups if group.likelihood.takes_sizes]
+        return np.concatenate(columns) if columns else np.zeros(0, int)
+
+    def log_sizes(self, Y: FloatArray, method: str) -> FloatArray:
+        """Logarithms of size factors from the observed counts of each row, relative to the training means.
+
+        "totals" compares totals; "ratios" takes the median of the counts' ratios to their means, which a few
+        outlying counts do not move.
+        """
+        counts, means = Y[:, self.count_columns], self.count_means[self.count_columns]
+        observed = ~np.isnan(counts)
+        if method == "totals":
+            total = np.sum(np.where(observed, counts, 0.0), axis=1)
+            # half a count is added: an empty row has a small size, not none
+            return np.log((total + 0.5) / (observed @ means + 0.5))
+        ratios = np.where(observed, (counts + 0.5) / (means + 0.5), np.nan)
+        empty = ~observed.any(axis=1)
+        ratios[empty] = 1.0
+        return np.log(np.nanmedian(ratios, axis=1))
 
     def log_scale_total(self, Y: FloatArray) -> float:
         """Sum of log scale over the observed entries: log p of raw data is that of the channels minus this."""

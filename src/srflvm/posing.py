@@ -13,8 +13,11 @@ from srflvm.observations import Layout, lay_out
 from srflvm.problems import FilledProblem, Problem, SharedProblem
 from srflvm.site_problem import SiteProblem
 
-# A row's total says little about one entry where it sums over this many.
+# A row's total says little about one entry where it sums over this many, and a median over this many ratios is
+# hardly moved by one of them. Where most counts are small or zero a median of ratios is not informative.
 FEWEST_COLUMNS_FOR_TOTALS = 50
+FEWEST_COLUMNS_FOR_RATIOS = 5
+SMALLEST_MEAN_FOR_RATIOS = 5.0
 
 
 def pose(estimator: Any, Y: FloatArray, choice: choosing.Choice, sizes: Any) -> Problem:
@@ -32,20 +35,29 @@ def pose(estimator: Any, Y: FloatArray, choice: choosing.Choice, sizes: Any) -> 
 
 
 def log_sizes(estimator: Any, Y: FloatArray, layout: Layout, sizes: Any) -> FloatArray | None:
-    """Logarithms of the rows' sizes, given or from totals, or None."""
-    n_counts = sum(len(group.columns) for group in layout.groups if group.likelihood.takes_sizes)
-    if n_counts == 0:
+    """Logarithms of the rows' sizes, given or estimated, or None."""
+    if len(layout.count_columns) == 0:
         refuse_sizes(estimator, sizes)
         return None
     if sizes is not None:
         return read_sizes(sizes, len(Y))
-    automatic = estimator.size_factors == "auto" and n_counts >= FEWEST_COLUMNS_FOR_TOTALS
-    return layout.log_sizes(Y) if automatic or estimator.size_factors == "totals" else None
+    method = estimator.size_factors
+    if method == "auto":
+        method = automatic_method(layout)
+    return None if method is None else layout.log_sizes(Y, method)
+
+
+def automatic_method(layout: Layout) -> str | None:
+    """Median ratios where counts are large enough for them, totals where there are many columns."""
+    means = layout.count_means[layout.count_columns]
+    if len(means) >= FEWEST_COLUMNS_FOR_RATIOS and np.median(means) >= SMALLEST_MEAN_FOR_RATIOS:
+        return "ratios"
+    return "totals" if len(means) >= FEWEST_COLUMNS_FOR_TOTALS else None
 
 
 def refuse_sizes(estimator: Any, sizes: Any) -> None:
     """Sizes mean nothing to likelihoods without a log mean."""
-    if sizes is not None or estimator.size_factors == "totals":
+    if sizes is not None or estimator.size_factors in ("totals", "ratios"):
         raise ValueError(
             "Size factors are for counts: no column has the likelihood 'negative_binomial' or 'poisson'."
         )
