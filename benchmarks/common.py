@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -50,6 +51,12 @@ def cifar_subset(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return (archive["Y"][index] / np.float32(255)).astype(np.float32), labels[index]
 
 
+def count_table(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Counts and labels of "montreal", "bridges" or "newsgroups"."""
+    archive = np.load(data_folder() / f"{name}.npz")
+    return archive["Y"].astype(float), archive["labels"]
+
+
 def nearest_neighbours(Z: np.ndarray, labels: np.ndarray, k: int = 1) -> float:
     """Five-fold accuracy of a k-nearest-neighbour classifier."""
     folds = KFold(5, shuffle=True, random_state=0)
@@ -61,6 +68,11 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     started = time.perf_counter()
     result = function()
     return result, time.perf_counter() - started
+
+
+def command_line() -> str:
+    """How the running benchmark was called."""
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def report(name: str, title: str, columns: list[str], rows: list[list[str]], command: str) -> None:

@@ -1,4 +1,4 @@
-"""Images with missing pixels: the data, the masks and the score of the benchmarks of missing entries."""
+"""Missing entries: the images, the masks and the score of the benchmarks that use them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def cifar() -> np.ndarray:
 DATA = {"Brendan": brendan, "CIFAR-2000": cifar}
 
 
-def missing(Y: np.ndarray, share: float) -> np.ndarray:
+def missing(Y: np.ndarray, share: float, seed: int = 0) -> np.ndarray:
     """A mask of Y's shape, True where an entry is missing, completely at random; the same at every call."""
-    return np.random.RandomState(0).rand(*Y.shape) < share
+    return np.random.RandomState(seed).rand(*Y.shape) < share
 
 
-def with_holes(Y: np.ndarray, share: float) -> np.ndarray:
+def with_holes(Y: np.ndarray, share: float, seed: int = 0) -> np.ndarray:
     """A copy of Y with a share of its entries NaN."""
-    return np.where(missing(Y, share), np.nan, Y)
+    return np.where(missing(Y, share, seed), np.nan, Y)
 
 
 def squared_error(Y: np.ndarray, filled: np.ndarray, share: float) -> float:

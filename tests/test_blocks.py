@@ -9,8 +9,9 @@ from scipy.special import logsumexp
 from scipy.stats import gamma, multivariate_normal
 
 from srflvm import blocks
-from srflvm.blocks import FitData, Settings, StartingPoint, free_factor
+from srflvm.blocks import Settings, StartingPoint, free_factor
 from srflvm.evidence import Targets
+from srflvm.layers import SharedData, noise_of
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -26,6 +27,7 @@ def make_state(rng, n_rows, n_latent, n_frequencies=5, n_mixture=3, kind="full")
         latent_covariance_type=kind,
         dtype=FLOAT64,
     )
+    state |= {"log_noise": np.log(start.noise), "log_ratio": np.log(start.ratio)}
     for name in ("latent_factor", "mixture_factor", "mixture_mean", "logits"):
         state[name] = state[name] + 0.3 * rng.standard_normal(state[name].shape)
     return jax.tree.map(jnp.asarray, state)
@@ -33,7 +35,7 @@ def make_state(rng, n_rows, n_latent, n_frequencies=5, n_mixture=3, kind="full")
 
 def make_data(Y, floor=1e-9):
     targets = Targets(jnp.asarray(Y), jnp.sum(jnp.asarray(Y) ** 2), jnp.asarray(float(Y.shape[1])))
-    return FitData(targets, jnp.asarray(floor))
+    return SharedData(targets, jnp.asarray(floor))
 
 
 def prior_component_weights(n_mixture):
@@ -53,7 +55,7 @@ def log_evidence_by_quadrature(Y, state, floor, n_nodes=22):
     index = np.stack([grid.ravel() for grid in grids], axis=1)
     log_weight = log_weights[index].sum(axis=1)
     mixture = blocks.mixture_of(state)
-    noise, ratio = (float(value) for value in blocks.noise_of(state, floor))
+    noise, ratio = (float(value) for value in noise_of(state, floor))
     terms = []
     for k, probability in enumerate(prior_component_weights(len(mixture.means))):
         frequency = float(mixture.means[k, 0]) + float(mixture.choleskys[k, 0, 0]) * nodes[index[:, -1]]
@@ -170,4 +172,4 @@ def test_latent_divergence_and_draws(kind):
 def test_noise_over_amplitude_keeps_its_floor():
     state = make_state(np.random.RandomState(0), 3, 1)
     state["log_ratio"] = jnp.asarray(-1000.0)
-    assert float(blocks.noise_of(state, 0.25)[1]) == 0.25
+    assert float(noise_of(state, 0.25)[1]) == 0.25

@@ -9,9 +9,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from srflvm.blocks import cholesky_factor
+from srflvm.cubature import cubature_points
 from srflvm.embedding import embed
-from srflvm.posterior import cubature_points
-from srflvm.scoring import log_density
+from srflvm.scoring import complete_log_density
 
 
 def test_cubature_is_exact_for_cubic_polynomials():
@@ -145,7 +145,7 @@ def test_log_density_against_brute_force_integration():
     grid = np.linspace(-6.0, 6.0, 20_001)
     phi = posterior.features(grid[:, None])
     variance = posterior.noise + posterior.weight_variance(phi)
-    estimates = log_density(posterior, Y[:6])
+    estimates = complete_log_density(posterior, Y[:6])
     for y, estimate in zip(posterior.columns.standardise(Y[:6]), estimates, strict=True):
         log_lik = norm.logpdf(y, phi @ posterior.weights, np.sqrt(variance)[:, None]).sum(axis=1)
         exact = logsumexp(log_lik + norm.logpdf(grid)) + np.log(grid[1] - grid[0])

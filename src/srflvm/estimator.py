@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -28,7 +27,7 @@ MOST_FREQUENCIES = 300
 MOST_FREQUENCIES_WITH_SITES = 50
 
 
-class SRFLVM(Queries, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class SRFLVM(Queries):
     """Scalable random feature latent variable model.
 
     Explains the rows of Y (N x M) by low-dimensional latents through a nonlinear function with a learned

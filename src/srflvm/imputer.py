@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
@@ -10,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.estimator import SRFLVM
-from srflvm.selection import Selection, choose_n_components
+from srflvm.selection import CANDIDATES, Selection, choose_n_components
 
 
 class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -23,6 +24,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     n_components : int, "auto" or None, default="auto"
         Number of latent dimensions. "auto" chooses it by entries held out of the fit, which costs several fits;
         None keeps that of `estimator`.
+    candidates : sequence of int, default=(2, 8, 32, 64)
+        What "auto" chooses from; see `choose_n_components`.
     random_state : int, RandomState instance or None, default=None
         Seed, of the model too unless that has one.
 
@@ -52,10 +55,16 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     selection_: Selection | None
 
     def __init__(
-        self, estimator: SRFLVM | None = None, *, n_components: Any = "auto", random_state: Any = None
+        self,
+        estimator: SRFLVM | None = None,
+        *,
+        n_components: Any = "auto",
+        candidates: Sequence[int] = CANDIDATES,
+        random_state: Any = None,
     ):
         self.estimator = estimator
         self.n_components = n_components
+        self.candidates = candidates
         self.random_state = random_state
 
     def fit(self, Y: Any, y: Any = None) -> SRFLVMImputer:
@@ -66,7 +75,7 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             model.set_params(random_state=self.random_state)
         self.selection_ = None
         if self.n_components == "auto":
-            self.selection_ = choose_n_components(model, Y, random_state=self.random_state)
+            self.selection_ = choose_n_components(model, Y, self.candidates, random_state=self.random_state)
             model.set_params(n_components=self.selection_.n_components)
         elif self.n_components is not None:
             model.set_params(n_components=self.n_components)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,11 +15,11 @@ from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.fitted import stationary_kernel, stationary_spectral_density
 from srflvm.imputation import draw_filled, fill, held_out_scores
-from srflvm.posing import log_sizes
+from srflvm.posing import log_sizes as estimated_sizes
 from srflvm.posterior import Decoded, Posterior
 
 
-class Queries:
+class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """See `SRFLVM`."""
 
     amplitude_: float
@@ -154,7 +155,8 @@ class Queries:
         An importance-weighted estimate with 64 quasi-random draws around the row's embedding: in
         expectation a lower bound. It is deterministic and a row's value does not depend on the others.
         """
-        return self._posterior.log_density(*self._read_rows(Y, mask, sizes))
+        rows, log_sizes = self._read_rows(Y, mask, sizes)
+        return self._posterior.log_density(rows, log_sizes)
 
     def score(self, Y: Any, y: Any = None) -> float:
         """The mean of `score_samples`."""
@@ -201,4 +203,4 @@ class Queries:
         values = read_data(self, Y, mask, reset=False)
         groups = [(group.likelihood, group.columns) for group in self._posterior.layout.groups]
         choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None))
-        return values, log_sizes(self, values, self._posterior.layout, sizes)
+        return values, estimated_sizes(self, values, self._posterior.layout, sizes)

@@ -1,0 +1,134 @@
+"""Data with holes: the first fill, and the layout of columns."""
+
+import numpy as np
+import pytest
+
+from srflvm import filling
+from srflvm.filling import low_rank_fill
+from srflvm.likelihoods import Bernoulli, Categorical, Gaussian, NegativeBinomial
+from srflvm.observations import lay_out
+
+# ---- the first fill -------------------------------------------------------------------------------
+
+
+def low_rank(n_rows, n_columns, rank, noise=0.0, share=0.2, seed=0):
+    """Y whole, and with holes."""
+    random = np.random.default_rng(seed)
+    Y = random.normal(size=(n_rows, rank)) @ random.normal(size=(rank, n_columns)) / np.sqrt(rank) + 2.0
+    Y += noise * random.normal(size=Y.shape)
+    return Y, np.where(random.uniform(size=Y.shape) < share, np.nan, Y)
+
+
+@pytest.mark.parametrize("shape", [(200, 80), (80, 200)])
+def test_data_of_low_rank_are_recovered_and_observed_entries_kept(shape):
+    Y, holey = low_rank(*shape, 12)
+    filled = low_rank_fill(holey, 12)
+    seen = ~np.isnan(holey)
+    assert filled.dtype == np.float64
+    np.testing.assert_array_equal(filled[seen], Y[seen])
+    # the iteration ends when it moves by 1e-3 of the spread, one, and goes at least a tenth of the way
+    assert np.sqrt(np.mean((filled - Y)[~seen] ** 2)) < 1e-2
+
+
+def test_the_fill_is_a_fixed_point_of_probabilistic_pca(monkeypatch):
+    """E y of a hole is the mean plus each direction's score times 1 - noise / variance."""
+    monkeypatch.setattr(filling, "_TOLERANCE", 1e-9)
+    monkeypatch.setattr(filling, "_MOST_ROUNDS", 2000)
+    _, holey = low_rank(60, 40, 3, noise=0.3)
+    filled = low_rank_fill(holey, 2)
+    centre = filled.mean(axis=0)
+    left, singular, right = np.linalg.svd(filled - centre, full_matrices=False)
+    # ten directions, a quarter of the shorter side
+    variances, noise = singular**2 / 60, np.mean(singular[10:] ** 2 / 60)
+    expected = centre + (left[:, :10] * singular[:10] * (1.0 - noise / variances[:10])) @ right[:10]
+    np.testing.assert_allclose(filled[np.isnan(holey)], expected[np.isnan(holey)], atol=1e-7)
+    # a randomised decomposition finds nearly the same directions
+    monkeypatch.setattr(filling, "_LARGEST_EXACT", 20)
+    np.testing.assert_allclose(low_rank_fill(holey, 2), filled, atol=0.02)
+
+
+@pytest.mark.parametrize("scale", [1e-90, 1.0, 1e90])
+def test_the_fill_has_the_units_of_the_data(scale):
+    _, holey = low_rank(40, 30, 2, noise=0.1)
+    np.testing.assert_allclose(low_rank_fill(scale * holey, 2), scale * low_rank_fill(holey, 2), rtol=1e-6)
+
+
+def test_small_and_constant_data_are_filled_without_a_murmur():
+    nan = np.nan
+    for Y in (
+        [[1.0, nan], [nan, 2.0]],
+        [[5.0, 5.0, nan]] * 3 + [[5.0, nan, 5.0]],
+        [[nan, 1.0, 2.0, 4.0], [3.0] * 4],
+    ):
+        filled = low_rank_fill(np.array(Y), 2)
+        assert np.all(np.isfinite(filled))
+        assert np.nanmin(Y) <= filled.min() <= filled.max() <= np.nanmax(Y)
+    whole = low_rank(5, 4, 2)[0].astype(np.float32)
+    np.testing.assert_array_equal(low_rank_fill(whole, 2), whole)
+
+
+# ---- columns and channels -------------------------------------------------------------------------
+
+NAN = np.nan
+TABLE = np.array(
+    [
+        [1.0, 0.0, 7.0, 1.0, 2.0],
+        [3.0, 4.0, NAN, 0.0, 0.0],
+        [NAN, NAN, 1.0, NAN, 1.0],
+        [5.0, 2.0, 1.0, 1.0, NAN],
+    ]
+)
+CHOICE = [(Gaussian(), [0, 2]), (NegativeBinomial(), [1]), (Bernoulli(), [3]), (Categorical(), [4])]
+
+
+def mixed_layout():
+    return lay_out(TABLE, [(likelihood, np.array(columns)) for likelihood, columns in CHOICE])
+
+
+def test_columns_become_channels_in_their_groups_units():
+    layout = mixed_layout()
+    assert layout.n_columns == 5
+    assert layout.n_channels == 6
+    assert [(g.channels.start, g.channels.stop) for g in layout.groups] == [(0, 2), (2, 3), (3, 4), (4, 6)]
+    gaussian, counts, binary, codes = layout.encode(TABLE, np.log([1.0, 2.0, 3.0, 4.0]))
+    # deviations of columns 0 and 2 from their means 3 and 3: -2, 0, 2 and 4, -2, -2
+    scale = np.sqrt((4.0 + 0.0 + 4.0 + 16.0 + 4.0 + 4.0) / 6.0)
+    np.testing.assert_allclose(gaussian.y * scale, [[-2, 4], [0, NAN], [NAN, -2], [2, -2]], rtol=1e-12)
+    np.testing.assert_array_equal(counts.y, TABLE[:, [1]])
+    np.testing.assert_array_equal(binary.y, TABLE[:, [3]])
+    # is it 0, and if not, is it 1?
+    np.testing.assert_array_equal(codes.y, [[0, 0], [1, NAN], [0, 1], [NAN, NAN]])
+    np.testing.assert_allclose(counts.offset[:, 0], np.log([1.0, 2.0, 3.0, 4.0]))
+    assert not any(np.any(other.offset) for other in (gaussian, binary, codes))
+    np.testing.assert_array_equal(gaussian.observed, ~np.isnan(TABLE[:, [0, 2]]))
+    # six observed Gaussian entries, and no units elsewhere
+    np.testing.assert_allclose(layout.log_scale_total(TABLE), 6.0 * np.log(scale), rtol=1e-12)
+    np.testing.assert_allclose(
+        layout.row_log_scales(TABLE[:, [0, 2]], layout.groups[0]), np.log(scale) * np.array([2, 1, 1, 2])
+    )
+
+
+def test_working_values_are_per_unit_of_size_and_weigh_alike():
+    layout = mixed_layout()
+    working = layout.working(layout.encode(TABLE))
+    assert working.shape == (4, 6)
+    for group in layout.groups:
+        values = working[:, group.channels]
+        deviations = values - np.nanmean(values, axis=0)
+        np.testing.assert_allclose(np.nanmean(deviations**2), 1.0, rtol=1e-12)
+    sized = layout.working(layout.encode(TABLE, np.log([1.0, 2.0, 3.0, 4.0])))
+    spread = np.nanstd(np.log1p(TABLE[:, 1]))
+    np.testing.assert_allclose(sized[:, 2], np.log1p(TABLE[:, 1] / [1.0, 2.0, 3.0, 4.0]) / spread, rtol=1e-12)
+    np.testing.assert_array_equal(np.delete(sized, 2, axis=1), np.delete(working, 2, axis=1))
+    # a code that is known leaves no channel unknown
+    np.testing.assert_array_equal(np.isnan(working[:, 4:]), np.isnan(TABLE[:, [4, 4]]))
+
+
+def test_sizes_compare_totals_with_what_the_same_columns_have_on_average():
+    counts = np.array([[2.0, 0.0, 9.0], [NAN, 4.0, 1.0], [4.0, NAN, 8.0], [NAN, NAN, 5.0]])
+    layout = lay_out(counts, [(NegativeBinomial(), np.array([0, 1])), (Gaussian(), np.array([2]))])
+    # means 3 and 2; half a count more on either side
+    totals = np.array([2.5 / 5.5, 4.5 / 2.5, 4.5 / 3.5, 1.0])
+    np.testing.assert_allclose(np.exp(layout.log_sizes(counts, "totals")), totals, rtol=1e-12)
+    ratios = np.array([(2.5 / 3.5 + 0.5 / 2.5) / 2.0, 4.5 / 2.5, 4.5 / 3.5, 1.0])
+    np.testing.assert_allclose(np.exp(layout.log_sizes(counts, "ratios")), ratios, rtol=1e-12)
