@@ -1,10 +1,15 @@
-"""Data with holes: the first fill, and the layout of columns."""
+"""Data with holes: the first fill, the layer that fills, and the layout of columns."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from srflvm import filling
+from srflvm.evidence import Targets, log_evidence
 from srflvm.filling import low_rank_fill
+from srflvm.layers import FillingLayer, HoleyData
 from srflvm.likelihoods import Bernoulli, Categorical, Gaussian, NegativeBinomial
 from srflvm.observations import lay_out
 
@@ -65,6 +70,78 @@ def test_small_and_constant_data_are_filled_without_a_murmur():
         assert np.nanmin(Y) <= filled.min() <= filled.max() <= np.nanmax(Y)
     whole = low_rank(5, 4, 2)[0].astype(np.float32)
     np.testing.assert_array_equal(low_rank_fill(whole, 2), whole)
+
+
+# ---- the layer that fills -------------------------------------------------------------------------
+
+N_ROWS = 30
+FEATURES = np.random.default_rng(0).normal(size=(N_ROWS, 2))
+
+
+def holey(hidden=0.0, share=0.3):
+    """Four Gaussian columns, with any number where nothing is observed."""
+    random = np.random.default_rng(4)
+    Y = FEATURES @ random.normal(size=(2, 4)) + 0.5 * random.normal(size=(N_ROWS, 4))
+    missing = np.random.default_rng(5).uniform(size=Y.shape) < share
+    parts = np.where(missing, hidden, Y), missing, np.sum(~missing, dtype=float), 0.0
+    return Y, missing, HoleyData(*map(jnp.asarray, parts))
+
+
+STATE = {"log_noise": np.log(0.4), "log_ratio": np.log(0.4 / 1.3)}
+
+
+@jax.jit
+def filled_bound(features, state, data):
+    """Value, gradient in the features, and what is carried on."""
+
+    def value(phi):
+        return FillingLayer().evidence(jax.random.key(0), phi, state, data)
+
+    (found, carried), gradient = jax.value_and_grad(value, has_aux=True)(features)
+    return found, gradient, carried
+
+
+def test_a_filled_bound_is_below_the_evidence_of_the_observed_entries_and_rises_to_its_best_fill():
+    Y, missing, data = holey()
+    exact, best_fill = 0.0, np.zeros(Y.shape)
+    for column, (y, seen) in enumerate(zip(Y.T, ~missing.T, strict=True)):
+        covariance = 1.3 * FEATURES[seen] @ FEATURES[seen].T + 0.4 * np.eye(seen.sum())
+        exact += multivariate_normal.logpdf(y[seen], cov=covariance)
+        best_fill[:, column] = 1.3 * FEATURES @ FEATURES[seen].T @ np.linalg.solve(covariance, y[seen])
+    fill, values = jnp.asarray(np.random.default_rng(6).normal(size=Y.shape)), []
+    start = np.where(missing, 0.0, fill)
+    for _ in range(150):
+        value, _, carried = filled_bound(jnp.asarray(FEATURES), {**STATE, "fill": fill}, data)
+        fill = carried["fill"]
+        values.append(float(value))
+    assert np.all(np.diff(values) > -1e-10)
+    assert values[0] + 1.0 < values[-1] < exact
+    np.testing.assert_allclose(fill[missing], best_fill[missing], atol=1e-10)
+    np.testing.assert_array_equal(np.where(missing, 0.0, fill), start)
+    # q(h) of a column has the precision of all rows, the exact posterior that of the observed ones only
+    lost = 0.0
+    for seen in ~missing.T:
+        gram, part = FEATURES.T @ FEATURES, FEATURES[seen].T @ FEATURES[seen]
+        ridge = 0.4 / 1.3 * np.eye(2)
+        lost += 0.5 * (np.linalg.slogdet(gram + ridge)[1] - np.linalg.slogdet(part + ridge)[1])
+    np.testing.assert_allclose(values[-1], exact - lost, rtol=1e-10)
+
+
+def test_numbers_in_the_holes_do_not_matter():
+    state = {**STATE, "fill": jnp.zeros((N_ROWS, 4))}
+    first, *others = (filled_bound(jnp.asarray(FEATURES), state, holey(h)[2]) for h in (0.0, 1e300, np.nan))
+    for other in others:
+        jax.tree.map(np.testing.assert_array_equal, first, other)
+
+
+def test_without_holes_it_is_the_evidence():
+    Y, _, data = holey(share=0.0)
+    value, gradient, _ = filled_bound(jnp.asarray(FEATURES), {**STATE, "fill": jnp.asarray(Y)}, data)
+    targets = Targets(jnp.asarray(Y), jnp.asarray(np.sum(Y**2)), jnp.asarray(4.0))
+    point = jnp.asarray(FEATURES), jnp.asarray(0.4), jnp.asarray(0.4 / 1.3), targets
+    exact, slope = jax.jit(jax.value_and_grad(log_evidence))(*point)
+    np.testing.assert_allclose(value, exact, rtol=1e-13)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-12)
 
 
 # ---- columns and channels -------------------------------------------------------------------------

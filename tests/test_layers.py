@@ -1,4 +1,4 @@
-"""Settling and the layers against dense densities, quadrature and finite differences."""
+"""Settling and the layer of sites against dense densities, quadrature and finite differences."""
 
 from functools import partial
 from itertools import combinations
@@ -11,9 +11,8 @@ from scipy.special import expit, softmax
 from scipy.stats import chisquare, multivariate_normal, norm
 from test_sites import AMPLITUDE, CASES, KNOWN, PHI, divergence, expected, log_negative_binomial, slopes
 
-from srflvm import entries, settling
-from srflvm.evidence import Targets, log_evidence
-from srflvm.layers import FillingLayer, GroupData, GroupPlan, HoleyData, SiteLayer
+from srflvm import entries, layers, settling
+from srflvm.layers import GroupData, GroupPlan, SiteLayer
 from srflvm.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Poisson
 from srflvm.pairs import unpack_form
 
@@ -196,9 +195,22 @@ def test_all_columns_are_visited_before_the_order_is_shuffled_again(n_columns, b
         # as many as there are columns before any comes again
         assert sorted(run[:n_columns]) == list(range(n_columns))
     assert all(len(set(pick)) == batch for pick in picks)
-    if n_batches > 1:
-        counts = np.bincount(picks.reshape(runs, n_batches, batch)[:, 0].ravel(), minlength=n_columns)
-        assert chisquare(counts).pvalue > 1e-4
+    counts = np.bincount(picks[::n_batches].ravel(), minlength=n_columns)
+    assert chisquare(counts).pvalue > 1e-4
+
+
+def test_draws_of_f_have_the_posterior_of_the_weights():
+    """Of n draws the mean is off by sqrt(c_ii / n), the covariance by sqrt((c_ij^2 + c_ii c_jj) / n)."""
+    n_draws, phi = 40_000, jnp.asarray(PHI @ [[1.0, 1.0, 0.5], [0.0, 0.3, 0.0], [0.0, 0.0, 1.0]])
+    sites = entries.Sites(jnp.asarray([[3.0, 0.0, 1.0, 0.2, 2.0, 0.0]]), jnp.asarray(KNOWN)[None])
+    weights = entries.solve(phi, sites, jnp.ones(1))
+    many = jax.tree.map(lambda part: jnp.repeat(part, n_draws, axis=0), weights)
+    draws = np.asarray(layers._draw(jax.random.key(0), phi, many))
+    exact, variance = phi @ weights.covariance[0] @ phi.T, np.var(draws, axis=0)
+    deviations = np.abs(np.mean(draws, axis=0) - phi @ weights.mean[0])
+    assert np.all(deviations < 4.0 * np.sqrt(variance / n_draws))
+    error = np.sqrt((exact**2 + np.outer(variance, variance)) / n_draws)
+    assert np.all(np.abs(np.cov(draws.T) - exact) < 4.0 * error)
 
 
 def test_the_gibbs_chain_has_the_exact_posterior_and_the_gradient_of_the_exact_evidence():
@@ -236,60 +248,3 @@ def test_the_gibbs_chain_has_the_exact_posterior_and_the_gradient_of_the_exact_e
     error = np.std(gradients, axis=0) / np.sqrt(n_visits / 3)
     assert np.all(error < 0.005)
     np.testing.assert_array_less(np.abs(np.mean(gradients, axis=0) - exact_gradient), 4.0 * error)
-
-
-# ---- Gaussian data with holes ---------------------------------------------------------------------
-
-
-def holey(hidden=0.0, share=0.3):
-    Y = group("gaussian", 4)[0].T
-    missing = np.random.default_rng(5).uniform(size=Y.shape) < share
-    parts = np.where(missing, hidden, Y), missing, np.sum(~missing, dtype=float), 0.0
-    return Y, missing, HoleyData(*map(jnp.asarray, parts))
-
-
-STATE = {"log_noise": np.log(0.4), "log_ratio": np.log(0.4 / 1.3)}
-filling = partial(evidence_of, FillingLayer())
-
-
-def test_a_filled_bound_is_below_the_evidence_of_the_observed_entries_and_rises_to_its_best_fill():
-    Y, missing, data = holey()
-    exact, best_fill = 0.0, np.zeros(Y.shape)
-    for column, (y, seen) in enumerate(zip(Y.T, ~missing.T, strict=True)):
-        covariance = 1.3 * FEATURES[seen] @ FEATURES[seen].T + 0.4 * np.eye(seen.sum())
-        exact += multivariate_normal.logpdf(y[seen], cov=covariance)
-        best_fill[:, column] = 1.3 * FEATURES @ FEATURES[seen].T @ np.linalg.solve(covariance, y[seen])
-    fill, values = jnp.asarray(np.random.default_rng(6).normal(size=Y.shape)), []
-    start = np.where(missing, 0.0, fill)
-    for _ in range(150):
-        value, _, carried = filling(jnp.asarray(FEATURES), {**STATE, "fill": fill}, data)
-        fill = carried["fill"]
-        values.append(float(value))
-    assert np.all(np.diff(values) > -1e-10)
-    assert values[0] + 1.0 < values[-1] < exact
-    np.testing.assert_allclose(fill[missing], best_fill[missing], atol=1e-10)
-    np.testing.assert_array_equal(np.where(missing, 0.0, fill), start)
-    # q(h) of a column has the precision of all rows, the exact posterior that of the observed ones only
-    lost = 0.0
-    for seen in ~missing.T:
-        gram, part = FEATURES.T @ FEATURES, FEATURES[seen].T @ FEATURES[seen]
-        ridge = 0.4 / 1.3 * np.eye(2)
-        lost += 0.5 * (np.linalg.slogdet(gram + ridge)[1] - np.linalg.slogdet(part + ridge)[1])
-    np.testing.assert_allclose(values[-1], exact - lost, rtol=1e-10)
-
-
-def test_numbers_in_the_holes_do_not_matter():
-    state = {**STATE, "fill": jnp.zeros((N_ROWS, 4))}
-    first, *others = (filling(jnp.asarray(FEATURES), state, holey(h)[2]) for h in (0.0, 1e300, np.nan))
-    for other in others:
-        jax.tree.map(np.testing.assert_array_equal, first, other)
-
-
-def test_without_holes_it_is_the_evidence():
-    Y, _, data = holey(share=0.0)
-    value, gradient, _ = filling(jnp.asarray(FEATURES), {**STATE, "fill": jnp.asarray(Y)}, data)
-    targets = Targets(jnp.asarray(Y), jnp.asarray(np.sum(Y**2)), jnp.asarray(4.0))
-    point = jnp.asarray(FEATURES), jnp.asarray(0.4), jnp.asarray(0.4 / 1.3), targets
-    exact, slope = jax.jit(jax.value_and_grad(log_evidence))(*point)
-    np.testing.assert_allclose(value, exact, rtol=1e-13)
-    np.testing.assert_allclose(gradient, slope, rtol=1e-12)

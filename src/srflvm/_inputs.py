@@ -18,7 +18,7 @@ _MOST_ROWS_LISTED = 5
 def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> FloatArray:
     """Y as (n, M) floats with NaN where it is NaN, NA or masked, or where `mask` is true."""
     hidden = _hidden(Y)
-    values = validate_data(
+    values: Any = validate_data(
         estimator,
         Y,
         reset=reset,
@@ -31,6 +31,8 @@ def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Float
         hidden = hidden | _read_mask(mask, values.shape)
     if np.any(hidden):
         values = np.where(hidden, np.nan, values)
+    # one layout in memory, since sums round differently in another
+    values = np.ascontiguousarray(values)
     _refuse_infinity(values, names)
     if reset:
         _refuse_empty_columns(values, names)
@@ -88,7 +90,5 @@ def read_sizes(sizes: Any, n_rows: int) -> FloatArray:
     """Logarithms of given size factors."""
     values = np.asarray(sizes, dtype=np.float64)
     if values.shape != (n_rows,) or not np.all(np.isfinite(values)) or np.any(values <= 0.0):
-        raise ValueError(
-            f"size_factors must be positive finite numbers, one for each of the {n_rows} rows of Y."
-        )
+        raise ValueError(f"sizes must be positive finite numbers, one for each of the {n_rows} rows of Y.")
     return np.log(values)

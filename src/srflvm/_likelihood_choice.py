@@ -1,4 +1,5 @@
-"""From the parameter `likelihood` to likelihoods and the columns of each, with errors that name the column."""
+"""From the parameter `likelihood` to likelihoods and the columns of each, with errors that name the
+column."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
         for column in _columns(key, n_columns, names):
             if column in owner:
                 raise ValueError(
-                    f"likelihood has column {describe(column, names)} under both {owner[column]!r} and {key!r}."
+                    f"likelihood has {describe(column, names)} under both {owner[column]!r} and {key!r}."
                 )
             owner[column] = key
             together = key if isinstance(likelihood, Multinomial) else likelihood

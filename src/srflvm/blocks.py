@@ -8,7 +8,7 @@ closed form. The bound, estimated with I draws of X and W, is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
@@ -35,7 +35,7 @@ class Settings:
 
     frequency_sampling: str = "mixture"
     n_samples: int = 1
-    layer: Layer = SharedLayer()
+    layer: Layer = field(default_factory=SharedLayer)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from sklearn.neighbors import NearestNeighbors
 from srflvm._types import FloatArray
 
 if TYPE_CHECKING:
-    from srflvm.posterior import Posterior
+    from srflvm.gaussian_posterior import GaussianPosterior
 
 N_NEIGHBOURS = 3
 N_STEPS = 15
@@ -60,7 +60,7 @@ class Embedding(NamedTuple):
     cholesky: FloatArray
 
 
-def embed(posterior: Posterior, scores: FloatArray) -> Embedding:
+def embed(posterior: GaussianPosterior, scores: FloatArray) -> Embedding:
     """Embed rows given by their compressed scores (see `Columns.scores`)."""
     similar = _similar_anchors(posterior, scores)
     targets = scores / np.sqrt(posterior.noise)
@@ -72,13 +72,13 @@ def embed(posterior: Posterior, scores: FloatArray) -> Embedding:
     return Embedding(mean, cholesky)
 
 
-def _similar_anchors(posterior: Posterior, scores: FloatArray) -> npt.NDArray[np.intp]:
+def _similar_anchors(posterior: GaussianPosterior, scores: FloatArray) -> npt.NDArray[np.intp]:
     n_neighbours = min(N_NEIGHBOURS, len(posterior.anchors))
     search = NearestNeighbors(n_neighbors=n_neighbours, algorithm="brute").fit(posterior.anchor_scores)
     return search.kneighbors(scores, return_distance=False)
 
 
-def _problem(posterior: Posterior) -> Problem:
+def _problem(posterior: GaussianPosterior) -> Problem:
     loadings = posterior.weights @ posterior.columns.directions / np.sqrt(posterior.noise)
     outputs = posterior.features(posterior.anchors) @ loadings
     return Problem(*map(jnp.asarray, (loadings, posterior.frequencies, posterior.anchors, outputs)))
@@ -110,7 +110,8 @@ def _starting_latents(problem: Problem, targets: Array, similar: Array) -> Array
 def levenberg_marquardt(evaluate: Callable[[Array], Any], start: Array) -> tuple[Array, Any]:
     """A fixed number of damped Newton steps from (n, Q), with a damping of its own for each row.
 
-    `evaluate` gives the loss (n,), its gradient (n, Q) and its positive definite Hessian (n, Q, Q) at latents.
+    `evaluate` gives the loss (n,), its gradient (n, Q) and its positive definite Hessian (n, Q, Q) at
+    latents.
     """
 
     def step(carry, _):

@@ -47,10 +47,10 @@ class SRFLVM(Queries):
         How the weights of non-Gaussian columns are treated. "auto" is exact for Gaussian columns with one
         noise and "sites" for all others; see the page on theory.
     size_factors : {"auto", "totals", "ratios"} or None, default="auto"
-        Whether the mean of a row's counts is proportional to a size of the row: "totals" takes the row's total,
-        "ratios" the median ratio of its counts to the column means. "auto" takes ratios where there are at
-        least 5 columns of counts with a typical mean of at least 5, else totals where there are at least 50
-        columns, else none. `fit` and the other methods also take `sizes` of your own.
+        Whether the mean of a row's counts is proportional to a size of the row: "totals" takes the row's
+        total, "ratios" the median ratio of its counts to the column means. "auto" takes ratios where there
+        are at least 5 columns of counts with a typical mean of at least 5, else totals where there are at
+        least 50 columns, else none. `fit` and the other methods also take `sizes` of your own.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a third of the rows, at least
         25 and at most 300 (50 where every entry has a site of its own). More frequencies follow finer
@@ -78,7 +78,8 @@ class SRFLVM(Queries):
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
         The start decides which optimum is reached. "auto" runs a PCA start and a neighbour-embedding
-        start for a few sweeps and goes on with the one whose bound is higher. (With fewer than 12 rows
+        start for a few sweeps and goes on with the one whose bound is higher; in more than three dimensions
+        it is PCA alone. (With fewer than 12 rows
         a random start replaces the neighbours; with more than 5000 the race is run on 5000 landmarks,
         whose model places the other rows before the last sweeps on all of them.)
     learning_rate : float, default=0.02
@@ -115,7 +116,7 @@ class SRFLVM(Queries):
         Which start won.
     start_elbos_ : dict
         The bound that each start had reached when it was last compared (scaled to all rows, if the race
-        was run on landmarks).
+        was run on landmarks). Fits by sites race on a Gaussian pilot of the data, with bounds of its own.
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
     noise_variance_ : float or ndarray (M,)

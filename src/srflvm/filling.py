@@ -1,7 +1,7 @@
 """A first guess for missing entries: probabilistic PCA by iteration, for starts only.
 
-Missing entries are replaced by their reconstruction from the leading directions, each shrunk by the share of its
-variance that is noise, until little changes.
+Missing entries are replaced by their reconstruction from the leading directions, each shrunk by the share of
+its variance that is noise, until little changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def low_rank_fill(Y: FloatArray, n_components: int) -> FloatArray:
     filled = np.where(missing, np.nanmean(Y, axis=0), np.asarray(Y, np.float64))
     if not missing.any():
         return filled
-    # an eighth of the sides at most, and no more directions than a typical row has entries to determine
+    # a quarter of the sides at most, and no more directions than a typical row has entries to determine
     observed = float(np.mean(np.sum(~missing, axis=1)))
     rank = max(n_components, _FEWEST_DIRECTIONS)
     rank = max(1, min(rank, min(Y.shape) // 4, int(observed / 2)))

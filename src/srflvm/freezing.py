@@ -83,6 +83,7 @@ def freeze_filled(
     share = np.mean(~missing, axis=1)
     observed_gram = _gram(frequencies, latents, share)
     n_observed = missing.size - np.sum(missing)
+    weights, inverse = posterior_weights(gram, features.T @ filled, ratio)
     for _ in range(_FILLING_ROUNDS):
         weights, _ = posterior_weights(gram, features.T @ filled, ratio)
         mean = features @ weights
@@ -99,8 +100,8 @@ def freeze_filled(
         frequencies=frequencies,
         weights=weights,
         weight_covariance=inverse,
-        noise=noise,
-        ratio=ratio,
+        noise=float(noise),
+        ratio=float(ratio),
         anchors=latents.mean[anchors],
         anchor_scores=filled[anchors] @ data.columns.directions,
     )

@@ -1,7 +1,7 @@
 """The linear layer with weights climbed by gradients: the ablation of the paper.
 
-q(h_m) = N(mean_m, diag(std_m^2)) does not depend on the features, in contrast to `layers.SiteLayer`, where it is
-solved for at every draw of them. It is kept to show what the conditional is worth.
+q(h_m) = N(mean_m, diag(std_m^2)) does not depend on the features, in contrast to `layers.SiteLayer`, where it
+is solved for at every draw of them. It is kept to show what the conditional is worth.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     estimator : SRFLVM, default=None
         The model and its parameters, such as `likelihood`; None means `SRFLVM()`.
     n_components : int, "auto" or None, default="auto"
-        Number of latent dimensions. "auto" chooses it by entries held out of the fit, which costs several fits;
-        None keeps that of `estimator`.
+        Number of latent dimensions. "auto" chooses it by entries held out of the fit, which costs several
+        fits; None keeps that of `estimator`.
     candidates : sequence of int, default=(2, 8, 32, 64)
         What "auto" chooses from; see `choose_n_components`.
     random_state : int, RandomState instance or None, default=None
@@ -70,7 +70,7 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, Y: Any, y: Any = None) -> SRFLVMImputer:
         """Fit the model to the observed entries of Y."""
         read_data(self, Y, reset=True)
-        model = SRFLVM() if self.estimator is None else clone(self.estimator)
+        model: Any = SRFLVM() if self.estimator is None else clone(self.estimator)
         if model.random_state is None:
             model.set_params(random_state=self.random_state)
         self.selection_ = None
@@ -87,7 +87,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Y with its missing entries filled; observed entries are returned as they are."""
         check_is_fitted(self)
         read_data(self, Y, reset=False)
-        return self.estimator_.impute(Y)
+        filled: Any = self.estimator_.impute(Y)
+        return filled
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,12 +1,12 @@
 """The linear layer as the bound sees it: what the data say about the features.
 
-A layer is a small immutable object with the names of its entries in the state (`owns` those climbed by gradients,
-`carries` those brought up to date at each visit) and one method,
+A layer is a small immutable object with the names of its entries in the state (`owns` those climbed by
+gradients, `carries` those brought up to date at each visit) and one method,
 
     evidence(key, features, state, data) -> (estimate of E log p(Y | features), next carried entries),
 
-differentiable in the features and in what the layer owns. There are three: Gaussian data without holes, where the
-evidence is exact; Gaussian data with holes, where they are filled; and everything else, by sites.
+differentiable in the features and in what the layer owns. There are three: Gaussian data without holes, where
+the evidence is exact; Gaussian data with holes, where they are filled; and everything else, by sites.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ class SharedLayer:
 class FillingLayer:
     """Gaussian data with holes: q(y) = N(fill, noise) for every missing entry.
 
-    The bound E log p(Y, Y_missing | Phi) + entropy of q(Y_missing) is the evidence of the filled data with the
-    terms in log noise counted for observed entries only. It is highest at fill = E f, to which each visit moves.
+    The bound E log p(Y, Y_missing | Phi) + entropy of q(Y_missing) is the evidence of the filled data with
+    the terms in log noise counted for observed entries only. It is highest at fill = E f, to which each visit
+    moves.
     """
 
     owns = ("log_noise", "log_ratio")

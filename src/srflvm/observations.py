@@ -1,8 +1,8 @@
 """Raw columns and the channels of the linear layer: which likelihood has which columns, in what units.
 
-A `Layout` is settled when a model is fitted and turns raw rows, of the training data or new, into channels: the
-columns of f. Most columns are one channel; a categorical one is several. Offsets are known terms of f, the
-logarithms of size factors.
+A `Layout` is settled when a model is fitted and turns raw rows, of the training data or new, into channels:
+the columns of f. Most columns are one channel; a categorical one is several. Offsets are known terms of f,
+the logarithms of size factors.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from srflvm.likelihoods import Likelihood, Units
 
 @dataclass(frozen=True)
 class Group:
-    """Columns that share a likelihood, and where their channels are. Working values are divided by `spread`, so
-    that groups weigh alike in distances between rows."""
+    """Columns that share a likelihood, and where their channels are. Working values are divided by `spread`,
+    so that groups weigh alike in distances between rows."""
 
     likelihood: Likelihood
     columns: np.ndarray
@@ -99,7 +99,8 @@ class Layout:
         return np.log(np.nanmedian(ratios, axis=1))
 
     def log_scale_total(self, Y: FloatArray) -> float:
-        """Sum of log scale over the observed entries: log p of raw data is that of the channels minus this."""
+        """Sum of log scale over the observed entries: log p of raw data is that of the channels minus
+        this."""
         return float(sum(np.sum(self.row_log_scales(Y[:, g.columns], g)) for g in self.groups))
 
     @staticmethod

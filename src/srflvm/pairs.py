@@ -6,9 +6,9 @@ Lambda T. The forms phi_n' V_m phi_n of all rows and columns are T times the pac
 their gradient in Phi is a third. There is no loop over columns, and T is made for some rows at a time, so
 memory is bounded by the batch of columns.
 
-Pairs are packed along cyclic diagonals, (i, i + d mod L) for d = 0 ... (L - 1) / 2, which for odd L holds every
-pair exactly once and makes gradients out of shifted copies of Phi. L must therefore be odd: the 2F Fourier features and
-the constant.
+Pairs are packed along cyclic diagonals, (i, i + d mod L) for d = 0 ... (L - 1) / 2, which for odd L holds
+every pair exactly once and makes gradients out of shifted copies of Phi. L must therefore be odd: the 2F
+Fourier features and the constant.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from srflvm.observations import Layout, lay_out
 from srflvm.problems import FilledProblem, Problem, SharedProblem
 from srflvm.site_problem import SiteProblem
 
-# A row's total says little about one entry where it sums over this many, and a median over this many ratios is
-# hardly moved by one of them. Where most counts are small or zero a median of ratios is not informative.
+# A row's total says little about one entry where it sums over this many, and a median over this many ratios
+# is hardly moved by one of them. Where most counts are small or zero a median of ratios is not informative.
 FEWEST_COLUMNS_FOR_TOTALS = 50
 FEWEST_COLUMNS_FOR_RATIOS = 5
 SMALLEST_MEAN_FOR_RATIOS = 5.0

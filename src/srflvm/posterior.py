@@ -1,7 +1,7 @@
 """What is kept after fitting, and what can be computed from it for rows with any holes.
 
-A posterior holds frozen frequencies and q(H). Everything is deterministic and in float64. `GaussianPosterior` and
-`SitePosterior` say what f is at given latents; the rest is here.
+A posterior holds frozen frequencies and q(H). Everything is deterministic and in float64. `GaussianPosterior`
+and `SitePosterior` say what f is at given latents; the rest is here.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The fitted model. `columns` compress the working data. Anchors are training rows kept as starting points
-    for new ones: latents (A, Q) and compressed scores (A, R)."""
+    """The fitted model. `columns` compress the working data. Anchors are training rows kept as starting
+    points for new ones: latents (A, Q) and compressed scores (A, R)."""
 
     columns: Columns
     frequencies: FloatArray

@@ -1,8 +1,8 @@
 """A data set as a fit sees it: Gaussian data without holes, or with them.
 
-A problem says what the course of a fit has to know of its data: the working data that starts are made from, the
-layer of the model and its data, the layer's part of the state, and how to freeze a state into a posterior. See
-`site_problem` for all other likelihoods.
+A problem says what the course of a fit has to know of its data: the working data that starts are made from,
+the layer of the model and its data, the layer's part of the state, and how to freeze a state into a
+posterior. See `site_problem` for all other likelihoods.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from srflvm.layers import FillingLayer, HoleyData, Layer, SharedData, SharedLaye
 class Problem(Protocol):
     """What a fit asks of its data. `working` are the compressed data that starts are made from."""
 
-    working: Compressed
+    @property
+    def working(self) -> Compressed: ...
 
     @property
     def n_rows(self) -> int: ...

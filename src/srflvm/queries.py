@@ -65,8 +65,8 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return_std : bool, default=False
             Also the predictive standard deviation of the filled entries (0 for observed ones).
         n_draws : int, default=None
-            Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), for multiple
-            imputation, in place of the means.
+            Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), for
+            multiple imputation, in place of the means.
         mask, sizes
             As in `fit`.
         random_state : int, RandomState instance or None, default=None
@@ -195,7 +195,7 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         from srflvm.persistence import save
 
         check_is_fitted(self)
-        save(self, path)
+        save(self, path)  # pyright: ignore[reportArgumentType]
 
     def _read_rows(self, Y: Any, mask: Any, sizes: Any) -> tuple[FloatArray, FloatArray | None]:
         """Rows for a fitted model, checked, and the logarithms of their sizes."""

@@ -4,9 +4,9 @@ With the weights at their posterior mean the log density of a row and its latent
 
     sum_m log p(y_m | f_m(x)) - |x|^2 / 2   over the observed entries.
 
-It is climbed by a fixed number of damped Newton steps, with the observed curvature of the likelihood and the Jacobian
-of f in the place of the Hessian (Levenberg-Marquardt, for Gaussian entries), from the best of the similar anchors'
-latents. A row with nothing observed ends at the prior.
+It is climbed by a fixed number of damped Newton steps, with the observed curvature of the likelihood and the
+Jacobian of f in the place of the Hessian (Levenberg-Marquardt, for Gaussian entries), from the best of the
+similar anchors' latents. A row with nothing observed ends at the prior.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The log density of rows with any likelihood and any holes, and of single entries.
 
-Rows: importance sampling around the row's embedding, as in `scoring`. Entries held out of the embedding: the density
-averaged over the cubature points of the row's latent. In both, p(y | x) integrates over the weights too, through the
-Gaussian of f at x.
+Rows: importance sampling around the row's embedding, as in `scoring`. Entries held out of the embedding: the
+density averaged over the cubature points of the row's latent. In both, p(y | x) integrates over the weights
+too, through the Gaussian of f at x.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rows of data under frozen weights, each row on its own: what embedding, decoding and scoring share.
 
 Here a row is a row: arrays are (n, c), the transpose of the fit's, and the learned parameters (c,) or (1,)
-broadcast along them. Chunks of rows are padded to one of two sizes, so that few programs are ever compiled for a
-model, and no quantity is shared between rows: a row gets the same answer alone and in any batch.
+broadcast along them. Chunks of rows are padded to one of two sizes, so that few programs are ever compiled
+for a model, and no quantity is shared between rows: a row gets the same answer alone and in any batch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _harmless(encoded: Encoded) -> dict[str, FloatArray]:
     return {name: np.where(encoded.observed, value, 1.0) for name, value in encoded.constants.items()}
 
 
-def function_values(frozen: Frozen, latents: Array) -> Array:
+def function_values(frozen: Frozen, latents: Any) -> Any:
     """f without offsets at latents (n, Q): (n, C)."""
     features = with_constant(fourier_features(latents, frozen.frequencies))
     return features @ frozen.weights + frozen.level

@@ -59,6 +59,7 @@ def _chunk_density(
 
 
 def quasi_normals(n_latent: int) -> FloatArray:
+    """The draws (N_DRAWS, Q) of a standard normal, the same at every call."""
     uniforms = qmc.Sobol(n_latent, rng=np.random.default_rng(0)).random(N_DRAWS)
     return norm.ppf(uniforms)
 

@@ -21,8 +21,8 @@ CANDIDATES = (2, 8, 32, 64)
 class Selection:
     """What each number of components predicted of the entries held out, and the best of them.
 
-    `scores` are mean log predictive densities in nats, higher is better; `relevances` holds `relevance_` of each
-    fit. Candidates after the first that predicts worse than the one before are not tried.
+    `scores` are mean log predictive densities in nats, higher is better; `relevances` holds `relevance_` of
+    each fit. Candidates after the first that predicts worse than the one before are not tried.
     """
 
     n_components: int
@@ -66,14 +66,15 @@ def choose_n_components(
         As in `SRFLVM.fit`.
     """
     plain = np.ma.filled(Y.astype(np.float64), np.nan) if isinstance(Y, np.ma.MaskedArray) else Y
-    table = check_array(plain, dtype=np.float64, ensure_all_finite=False)
+    table = check_array(plain, dtype="float64", ensure_all_finite=False)
     hidden = _held_out(table, check_positive("share", share), check_random_state(random_state))
     kept = sorted({check_count("candidates", int(c)) for c in candidates})
     kept = [c for c in kept if c <= max(min(table.shape) // 2, 1)] or kept[:1]
     scores: list[float] = []
     relevances: list[FloatArray] = []
     for candidate in kept:
-        model = clone(estimator).set_params(n_components=candidate)
+        model: Any = clone(estimator)
+        model.set_params(n_components=candidate)
         model.fit(Y, mask=hidden, sizes=sizes)
         found = model.score_entries(Y, Y, mask=hidden, sizes=sizes)
         scores.append(float(np.nanmean(found)))
@@ -90,7 +91,8 @@ def _held_out(table: FloatArray, share: float, rng: np.random.RandomState) -> np
     if share >= 1.0:
         raise ValueError(f"share={share} must be below 1: something has to be left to fit to.")
     observed = ~np.isnan(table)
-    # a permutation, not uniform numbers: holes made by uniform numbers of the same seed would be the same entries
+    # a permutation, not uniform numbers: holes made by uniform numbers of the same seed would be the same
+    # entries
     entries = rng.permutation(np.flatnonzero(observed))
     hidden = np.zeros(table.shape, bool)
     hidden.flat[entries[: int(share * len(entries))]] = True

@@ -1,8 +1,8 @@
 """The sites, parameters and amplitudes of all columns solved for features that are held fixed.
 
-Used where a fit begins, to find sites for its first features, and where it ends, to find the weights' posterior for
-the frozen ones. Latents that are uncertain are given as several equally weighted sets of features; an entry's f then
-has the mean and the variance of the mixture over them.
+Used where a fit begins, to find sites for its first features, and where it ends, to find the weights'
+posterior for the frozen ones. Latents that are uncertain are given as several equally weighted sets of
+features; an entry's f then has the mean and the variance of the mixture over them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def settle(
     n_rounds: int,
     columns: int | None = None,
 ) -> list[Settled]:
-    """Solve all groups (or only about the first `columns` of each) for features (K, N, L), constant included."""
+    """Solve all groups (or only about the first `columns` of each) for features (K, N, L), constant
+    included."""
     flat = jnp.asarray(features.reshape(-1, features.shape[-1]))
     solved = []
     for index, group in enumerate(plans):

@@ -27,8 +27,8 @@ _CHANNELS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class SitePosterior(Posterior):
-    """Weights (L, C) with the constant's last, their packed covariances (C, P), levels and amplitudes (C,), and
-    the learned parameters of each group."""
+    """Weights (L, C) with the constant's last, their packed covariances (C, P), levels and amplitudes (C,),
+    and the learned parameters of each group."""
 
     table: Layout
     weights: FloatArray

@@ -1,14 +1,14 @@
 """How the sites of a non-Gaussian likelihood follow from it: three routes behind one function.
 
-Given q(f) = N(mean, variance) of an entry, a route says what the entry adds to the bound, the gradient of that in
-mean and variance (slope and -precision / 2), and with them the entry's next site: precision, and
+Given q(f) = N(mean, variance) of an entry, a route says what the entry adds to the bound, the gradient of
+that in mean and variance (slope and -precision / 2), and with them the entry's next site: precision, and
 shift = slope + precision * mean. At a fixed point the weights' posterior is
 
 - "sites": the best Gaussian, with slope = E l' and precision = -E l'' (conjugate-computation inference);
 - "polya_gamma": the best Gaussian together with an independent q(omega) = PG(b, c), c^2 = E psi^2;
-- "polya_gamma_sampled": one of a Gibbs chain's conditionals, omega ~ PG(b, psi) for a draw of psi. By Fisher's
-  identity the gradient of the complete-data density, averaged over the chain, is that of the exact evidence;
-  the bound reported is that of the Gaussian at hand.
+- "polya_gamma_sampled": one of a Gibbs chain's conditionals, omega ~ PG(b, psi) for a draw of psi. By
+  Fisher's identity the gradient of the complete-data density, averaged over the chain, is that of the exact
+  evidence; the bound reported is that of the Gaussian at hand.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Function(NamedTuple):
 def local_terms(
     route: str, key: Array, likelihood: Likelihood, y: Array, function: Function, parameters: Parameters
 ) -> tuple[Array, Expected]:
-    """What each entry adds to the bound, and the (value, slope, precision) that its gradient and site follow."""
+    """What each entry adds to the bound, and the (value, slope, precision) that its gradient and site
+    follow."""
     if route == "polya_gamma":
         form = likelihood.polya_gamma(y, parameters)
         c = polya_gamma.best_c(function.total, function.variance, form.shift)

@@ -19,8 +19,8 @@ from srflvm.compression import Compressed
 from srflvm.features import fourier_features
 from srflvm.regression import Fit, Statistics, best_noise
 
-# Scales tried in two dimensions. In Q dimensions they are sqrt(2 / Q) of these, since w'x sums over Q terms; the
-# smallest make the function nearly linear.
+# Scales tried in two dimensions. In Q dimensions they are sqrt(2 / Q) of these, since w'x sums over Q terms;
+# the smallest make the function nearly linear.
 FREQUENCY_SCALES = (0.35, 0.7, 1.4, 2.0, 3.0, 4.5, 7.0, 10.0)
 NEARLY_LINEAR_SCALES = (0.05, 0.1, 0.2)
 
