@@ -85,8 +85,8 @@ class SRFLVM(Queries):
     learning_rate : float, default=0.02
         Step size of the gradient steps, decaying along a cosine.
     dtype : {"float32", "float64"}, default="float32"
-        Precision of the large matrix products of the fit. The algebra between them, and everything
-        after the fit, is in float64 either way.
+        Precision of the large matrix products of the fit, up to the last solution for the weights. The algebra
+        between them, and everything after, is in float64 either way.
     random_state : int, RandomState instance or None, default=None
         Seed. The same seed gives the same result on the same machine.
     verbose : int, default=0
@@ -120,7 +120,7 @@ class SRFLVM(Queries):
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
     noise_variance_ : float or ndarray (M,)
-        Noise variance, in squared units of Y, if all columns are Gaussian.
+        Noise variance, in squared units of Y, if any column is Gaussian; NaN for the others.
     likelihood_parameters_ : dict of ndarrays (M,)
         What was learned about each column's likelihood, such as "dispersion"; NaN where a column has none.
     amplitude_ : float
