@@ -85,8 +85,8 @@ class SRFLVM(Queries):
     learning_rate : float, default=0.02
         Step size of the gradient steps, decaying along a cosine.
     dtype : {"float32", "float64"}, default="float32"
-        Precision of the large matrix products of the fit, up to the last solution for the weights. The algebra
-        between them, and everything after, is in float64 either way.
+        Precision of the large matrix products of the fit, up to the last solution for the weights. The
+        algebra between them, and everything after, is in float64 either way.
     random_state : int, RandomState instance or None, default=None
         Seed. The same seed gives the same result on the same machine.
     verbose : int, default=0

@@ -12,4 +12,5 @@ class NumericalError(ArithmeticError):
 
 
 class ModelFileError(ValueError):
-    """A model file is damaged, truncated, foreign, or written by a newer version."""
+    """A model file is damaged, truncated, foreign, or written by a newer version; or a model
+    cannot be saved."""
