@@ -264,3 +264,11 @@ def bound_of(mean, covariance, gram, cross, amplitude):
     square = (mean @ mean + np.trace(covariance)) / amplitude
     size = len(gram)
     return expected - 0.5 * (square - size + size * np.log(amplitude) - np.linalg.slogdet(covariance)[1])
+
+
+def test_a_program_has_one_batch_of_triangular_solves():
+    """Two that run side by side on two cores never end."""
+    arguments = some_problem().as_jax(np.float32)
+    text = jax.jit(jax.value_and_grad(log_evidence)).lower(*arguments).as_text()
+    assert text.count("@lapack_strsm_ffi") == 1
+    assert text.count("@lapack_dtrsm_ffi") == 0

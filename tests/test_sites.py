@@ -234,7 +234,7 @@ def test_better_parameters_climb_to_the_maximum_of_the_expected_log_likelihood(k
 
 def test_better_amplitude_maximises_the_expected_log_prior():
     mean, covariance, _ = fixed_point("bernoulli", "sites")
-    weights = entries.Weights(mean[None], None, covariance[None], None)
+    weights = entries.Weights(mean[None], None, covariance[None], None, None)
 
     def loss(log_amplitude):
         return divergence(mean, covariance, np.exp(log_amplitude))

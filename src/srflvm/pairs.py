@@ -3,17 +3,16 @@
 For weights lambda_mn the matrices Phi' diag(lambda_m) Phi of all columns m come from one matrix product:
 with T the N x L(L+1)/2 matrix of the products phi_i phi_j of each pair of features, they are the rows of
 Lambda T. The forms phi_n' V_m phi_n of all rows and columns are T times the packed V_m, one more product, and
-their gradient in Phi is a third. There is no loop over columns, and T is made for some rows at a time, so
-memory is bounded by the batch of columns.
+their gradient in Phi is a third. There is no loop over columns.
 
 Pairs are packed along cyclic diagonals, (i, i + d mod L) for d = 0 ... (L - 1) / 2, which for odd L holds
-every pair exactly once and makes gradients out of shifted copies of Phi. L must therefore be odd: the 2F
-Fourier features and the constant.
+every pair exactly once and makes products and gradients out of shifted copies of Phi. L must therefore be
+odd: the 2F Fourier features and the constant. A few diagonals of T are made at a time: they stay in the
+processor's cache, and T is never held whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# Entries of T made at a time.
-_MOST_ENTRIES = 2**26
+# Diagonals of T made at a time: wide enough for fast matrix products, small enough for the cache.
+_DIAGONALS = 3
 
 
 def n_pairs(size: int) -> int:
@@ -67,23 +66,23 @@ def _positions(size: int) -> np.ndarray:
 def weighted_grams(features: Array, weights: Array) -> Array:
     """Packed Phi' diag(weights_m) Phi (B, P) from features (N, L) and weights (B, N)."""
 
-    def add(total, rows):
-        some, some_weights = rows
-        return total + some_weights.T @ products(some), None
+    def grams(carry, first):
+        return carry, weights @ jnp.concatenate(_diagonals(features, first), axis=1)
 
-    shape = (weights.shape[0], n_pairs(features.shape[1]))
-    return _over_rows(add, jnp.zeros(shape, features.dtype), features, weights.T)[0]
+    parts = jax.lax.scan(grams, None, _starts(features.shape[1]))[1]
+    return jnp.moveaxis(parts, 0, 1).reshape(len(weights), -1)[:, : n_pairs(features.shape[1])]
 
 
 @jax.custom_vjp
 def quadratic_forms(features: Array, packed: Array) -> Array:
     """phi_n' V_m phi_n (B, N), differentiable in the features (N, L) only."""
 
-    def forms(total, rows):
-        return total, products(rows[0]) @ packed.T
+    def add(total, part):
+        first, coefficients = part
+        return total + coefficients @ jnp.concatenate(_diagonals(features, first), axis=1).T, None
 
-    parts = _over_rows(forms, (), features)[1]
-    return parts.reshape(-1, packed.shape[0])[: features.shape[0]].T
+    start = jnp.zeros((len(packed), len(features)), features.dtype)
+    return jax.lax.scan(add, start, _in_groups(packed, features.shape[1]))[0]
 
 
 def _forms_forward(features, packed):
@@ -92,50 +91,56 @@ def _forms_forward(features, packed):
 
 def _forms_backward(residuals, cotangent):
     features, packed = residuals
+    rows = cotangent.T
 
-    def gradients(total, rows):
-        some, some_cotangent = rows
-        return total, _pull_back(some_cotangent @ packed, some)
+    def add(total, part):
+        first, coefficients = part
+        return total + _pull_back(rows @ coefficients, features, first), None
 
-    parts = _over_rows(gradients, (), features, cotangent.T)[1]
-    return parts.reshape(-1, features.shape[1])[: features.shape[0]], None
+    return jax.lax.scan(add, jnp.zeros_like(features), _in_groups(packed, features.shape[1]))[0], None
 
 
 quadratic_forms.defvjp(_forms_forward, _forms_backward)
 
 
-def products(features: Any) -> Any:
-    """T for some rows, (n, P). NumPy in, NumPy out, and so for JAX."""
+def products(features: np.ndarray) -> np.ndarray:
+    """T for some rows, (n, P)."""
     first, second = _pair_indices(features.shape[1])
     return features[:, first] * features[:, second]
 
 
-def _pull_back(cotangent: Array, features: Array) -> Array:
+def _starts(size: int) -> Array:
+    """The first diagonal of every group; the last group may run over into diagonals that hold no new pairs."""
+    return jnp.arange(0, size // 2 + 1, _DIAGONALS)
+
+
+def _in_groups(packed: Array, size: int) -> tuple[Array, Array]:
+    """First diagonals, and coefficients (groups, B, _DIAGONALS L) with zeros for diagonals run over into."""
+    starts = _starts(size)
+    width = _DIAGONALS * size
+    padded = jnp.pad(packed, ((0, 0), (0, len(starts) * width - packed.shape[1])))
+    return starts, jnp.moveaxis(padded.reshape(len(packed), len(starts), width), 1, 0)
+
+
+def _diagonals(features: Array, first: Array) -> list[Array]:
+    """phi_i phi_(i + d) for the diagonals d of a group, (N, L) each."""
+    return [features * ahead for ahead in _shifted(features, first)]
+
+
+def _shifted(features: Array, first: Array) -> list[Array]:
+    """phi_(i + d mod L) for the diagonals d of a group."""
+    size = features.shape[1]
+    twice = jnp.concatenate([features] * (2 + _DIAGONALS // size), axis=1)
+    return [jax.lax.dynamic_slice_in_dim(twice, first + d, size, axis=1) for d in range(_DIAGONALS)]
+
+
+def _pull_back(cotangent: Array, features: Array, first: Array) -> Array:
     """The gradient in phi of sum_p s_p T_p: s_ij phi_j goes to i and s_ij phi_i goes to j."""
     size = features.shape[1]
-    twice = jnp.concatenate([features, features], axis=1)
-
-    def add(d, total):
-        diagonal = jax.lax.dynamic_slice_in_dim(cotangent, d * size, size, axis=1)
-        ahead = jax.lax.dynamic_slice_in_dim(twice, d, size, axis=1)
+    total = jnp.zeros_like(features)
+    for d, ahead in enumerate(_shifted(features, first)):
+        diagonal = cotangent[:, d * size : (d + 1) * size]
         both = jnp.concatenate([diagonal * features] * 2, axis=1)
-        behind = jax.lax.dynamic_slice_in_dim(both, size - d, size, axis=1)
-        return total + diagonal * ahead + behind
-
-    return jax.lax.fori_loop(0, size // 2 + 1, add, jnp.zeros_like(features))
-
-
-def _over_rows(function: Callable, start: Any, *arrays: Array) -> tuple[Any, Any]:
-    """Scan over groups of rows, few enough that their products fit in memory; padded with zeros."""
-    n_rows, size = arrays[0].shape
-    at_once = max(_MOST_ENTRIES // n_pairs(size), 1)
-    n_groups = -(-n_rows // at_once)
-    at_once = -(-n_rows // n_groups)
-    padding = n_groups * at_once - n_rows
-    grouped = [
-        jnp.pad(array, ((0, padding), (0, 0))).reshape(n_groups, at_once, array.shape[1]) for array in arrays
-    ]
-    if n_groups == 1:
-        total, part = function(start, [array[0] for array in grouped])
-        return total, part
-    return jax.lax.scan(function, start, grouped)
+        behind = jax.lax.dynamic_slice_in_dim(both, size - first - d, size, axis=1)
+        total += diagonal * ahead + behind
+    return total
