@@ -110,7 +110,7 @@ def products(features: np.ndarray) -> np.ndarray:
 
 
 def _starts(size: int) -> Array:
-    """The first diagonal of every group; the last group may run over into diagonals that hold no new pairs."""
+    """First diagonals of the groups; the last group may run over into diagonals without new pairs."""
     return jnp.arange(0, size // 2 + 1, _DIAGONALS)
 
 
