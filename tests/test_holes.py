@@ -35,6 +35,13 @@ def test_data_of_low_rank_are_recovered_and_observed_entries_kept(shape):
     assert np.sqrt(np.mean((filled - Y)[~seen] ** 2)) < 1e-2
 
 
+def test_data_of_low_rank_without_noise_are_recovered():
+    random = np.random.default_rng(0)
+    Y = random.normal(size=(100, 3)) @ random.normal(size=(3, 40))
+    holey = np.where(random.uniform(size=Y.shape) < 0.2, np.nan, Y)
+    assert np.sqrt(np.mean((low_rank_fill(holey, 2) - Y)[np.isnan(holey)] ** 2)) < 0.2 * Y.std()
+
+
 def test_the_fill_is_a_fixed_point_of_probabilistic_pca(monkeypatch):
     """E y of a hole is the mean plus each direction's score times 1 - noise / variance."""
     monkeypatch.setattr(filling, "_TOLERANCE", 1e-9)

@@ -11,6 +11,7 @@ import numpy as np
 from srflvm._likelihood_choice import INFERENCES, check_likelihood
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.site_posterior import SitePosterior
 from srflvm.spectral import SAMPLERS
 from srflvm.starts import LATENTS
 
@@ -54,7 +55,7 @@ def check_parameters(estimator: Any) -> None:
         check_choice("size_factors", estimator.size_factors, ("auto", "totals", "ratios"))
     check_choice("frequency_sampling", estimator.frequency_sampling, tuple(SAMPLERS))
     check_choice("covariance_type", estimator.covariance_type, COVARIANCE_TYPES)
-    check_choice("latent_covariance_type", estimator.latent_covariance_type, COVARIANCE_TYPES)
+    check_choice("latent_covariance_type", estimator.latent_covariance_type, ("auto", *COVARIANCE_TYPES))
     if estimator.n_frequencies != "auto":
         check_count("n_frequencies", estimator.n_frequencies)
     if estimator.compression not in ("auto", "all"):
@@ -117,6 +118,19 @@ def check_warm_state(state: Any, options: Any, n_rows: int) -> None:
                 f"warm_start=True goes on from the last fit, which had {what} {before}, but Y and the "
                 f"parameters now ask for {now}. Set warm_start=False or the parameters back."
             )
+
+
+def check_warm_layer(posterior: Any, state: Any, layer: Any) -> None:
+    """A further fit can only go on from a fit of the same likelihoods to the same columns."""
+    before, now = (), tuple((group.likelihood, group.n_channels) for group in getattr(layer, "groups", ()))
+    if isinstance(posterior, SitePosterior):
+        groups = posterior.layout.groups
+        before = tuple((g.likelihood, g.channels.stop - g.channels.start) for g in groups)
+    if before != now or ("weight_mean" in state) != ("weight_mean" in layer.owns):
+        raise ValueError(
+            "warm_start=True goes on from the last fit, but the likelihoods, the columns that have them or "
+            "the inference are not those of that fit. Set warm_start=False or set them back."
+        )
 
 
 def check_latents(Z: Any, n_components: int) -> FloatArray:

@@ -4,17 +4,16 @@ With the weights at their posterior mean, the log density of a row y and its lat
 
     -1/2 { |y - H'phi(x)|^2 / noise + |x|^2 },
 
-a nonlinear least-squares problem in a few unknowns. It is solved by a fixed number of Levenberg-Marquardt
-steps from a good starting point: of the training rows most similar to y, the latent that explains y best.
-The covariance is the inverse Gauss-Newton Hessian at the end. No quantity is shared between rows, so a row
-gets the same answer alone and in any batch.
+a nonlinear least-squares problem in a few unknowns. It is solved by Levenberg-Marquardt steps (see `newton`)
+from a good starting point: of the training rows most similar to y, the latent that explains y best. The
+covariance is the inverse Gauss-Newton Hessian at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +23,13 @@ from jax import Array
 from sklearn.neighbors import NearestNeighbors
 
 from srflvm._types import FloatArray
+from srflvm.features import fourier_features
+from srflvm.newton import Place, inverse_root, jacobian, minimise
 
 if TYPE_CHECKING:
     from srflvm.gaussian_posterior import GaussianPosterior
 
 N_NEIGHBOURS = 3
-N_STEPS = 15
 
 # Rows are padded to one of these sizes, so that only two programs are ever compiled for a model.
 _CHUNKS = (64, 1024)
@@ -43,14 +43,6 @@ class Problem(NamedTuple):
     frequencies: Array
     anchors: Array
     anchor_outputs: Array
-
-
-class Local(NamedTuple):
-    """The loss at a point, with its gradient (n, Q) and Gauss-Newton Hessian (n, Q, Q)."""
-
-    loss: Array
-    gradient: Array
-    hessian: Array
 
 
 class Embedding(NamedTuple):
@@ -94,8 +86,8 @@ def _padded_chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
 @jax.jit
 def _solve_rows(problem: Problem, targets: Array, similar: Array) -> tuple[Array, Array]:
     start = _starting_latents(problem, targets, similar)
-    latents, end = levenberg_marquardt(partial(_evaluate, problem, targets), start)
-    return latents, inverse_root(end.hessian)
+    latents, hessian = minimise(partial(_evaluate, problem, targets), partial(_hessian, problem), start)
+    return latents, inverse_root(hessian)
 
 
 def _starting_latents(problem: Problem, targets: Array, similar: Array) -> Array:
@@ -107,52 +99,17 @@ def _starting_latents(problem: Problem, targets: Array, similar: Array) -> Array
     return jnp.take_along_axis(latents, best[:, None, None], axis=1)[:, 0]
 
 
-def levenberg_marquardt(evaluate: Callable[[Array], Any], start: Array) -> tuple[Array, Any]:
-    """A fixed number of damped Newton steps from (n, Q), with a damping of its own for each row.
+def _evaluate(problem: Problem, targets: Array, latents: Array) -> Place:
+    def decoded(at: Array) -> Array:
+        return fourier_features(at, problem.frequencies) @ problem.loadings
 
-    `evaluate` gives the loss (n,), its gradient (n, Q) and its positive definite Hessian (n, Q, Q) at
-    latents.
-    """
-
-    def step(carry, _):
-        latents, damping, here = carry
-        curvature = jnp.diagonal(here.hessian, axis1=1, axis2=2)
-        identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
-        damped = here.hessian + (damping[:, None] * curvature)[:, :, None] * identity
-        proposal = latents - jnp.linalg.solve(damped, here.gradient[..., None])[..., 0]
-        there = evaluate(proposal)
-        better = there.loss < here.loss
-        latents = jnp.where(better[:, None], proposal, latents)
-        here = jax.tree.map(lambda new, old: _where_rows(better, new, old), there, here)
-        return (latents, jnp.where(better, damping / 3.0, damping * 4.0), here), None
-
-    damping = jnp.full(start.shape[0], 0.03, start.dtype)
-    carry = (start, damping, evaluate(start))
-    (latents, _, end), _ = jax.lax.scan(step, carry, length=N_STEPS)
-    return latents, end
-
-
-def _where_rows(rows: Array, if_true: Array, if_false: Array) -> Array:
-    return jnp.where(rows.reshape(-1, *[1] * (if_true.ndim - 1)), if_true, if_false)
-
-
-def _evaluate(problem: Problem, targets: Array, latents: Array) -> Local:
-    phase = latents @ problem.frequencies.T
-    scale = problem.frequencies.shape[0] ** -0.5
-    sine, cosine = scale * jnp.sin(phase), scale * jnp.cos(phase)
-    residual = jnp.concatenate([sine, cosine], axis=1) @ problem.loadings - targets
-    slopes = jnp.concatenate([cosine, -sine], axis=1)
-    twice = jnp.concatenate([problem.frequencies, problem.frequencies])
-    columns = [(slopes * twice[:, q]) @ problem.loadings for q in range(latents.shape[1])]
-    jacobian = jnp.stack(columns, axis=-1)
+    output, pull = jax.vjp(decoded, latents)
+    residual = output - targets
     loss = 0.5 * (jnp.sum(residual**2, axis=1) + jnp.sum(latents**2, axis=1))
-    gradient = jnp.einsum("npq,np->nq", jacobian, residual) + latents
+    return Place(loss, pull(residual)[0] + latents)
+
+
+def _hessian(problem: Problem, latents: Array) -> Array:
+    slopes = jacobian(problem.frequencies, problem.loadings, latents)
     identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
-    hessian = identity + jnp.einsum("npq,npr->nqr", jacobian, jacobian)
-    return Local(loss, gradient, hessian)
-
-
-def inverse_root(hessian: Array) -> Array:
-    """The lower Cholesky factor of the inverse."""
-    inverse = jnp.linalg.inv(hessian)
-    return jnp.linalg.cholesky(0.5 * (inverse + jnp.swapaxes(inverse, 1, 2)))
+    return identity + jnp.einsum("nqp,nrp->nqr", slopes, slopes)

@@ -26,6 +26,9 @@ MOST_FREQUENCIES = 300
 # With a site for every entry a step costs columns times the square of the frequencies.
 MOST_FREQUENCIES_WITH_SITES = 50
 
+# With more latents than this, full covariances come to cost as much as the matrix products of a step.
+MOST_CORRELATED_LATENTS = 8
+
 
 class SRFLVM(Queries):
     """Scalable random feature latent variable model.
@@ -61,8 +64,9 @@ class SRFLVM(Queries):
         Draw frequencies from the mixture itself, or from the Gaussian with its moments as in the paper.
     covariance_type : {"full", "diag"}, default="full"
         Covariances of the mixture components.
-    latent_covariance_type : {"full", "diag"}, default="full"
-        Covariances of the latents' variational distributions.
+    latent_covariance_type : {"auto", "full", "diag"}, default="auto"
+        Covariances of the latents' variational distributions; "auto" is full up to 8 components. Those that
+        the fitted model reports are always full.
     n_samples : int, default=1
         Monte Carlo draws per gradient step.
     compression : int, "auto" or "all", default="auto"
@@ -188,7 +192,7 @@ class SRFLVM(Queries):
         n_mixture: int = 10,
         frequency_sampling: str = "mixture",
         covariance_type: str = "full",
-        latent_covariance_type: str = "full",
+        latent_covariance_type: str = "auto",
         n_samples: int = 1,
         compression: int | str = "auto",
         max_iter: int | str = "auto",
@@ -247,6 +251,7 @@ class SRFLVM(Queries):
         state = getattr(self, "_state", None) if self.warm_start else None
         if state is not None:
             check.check_warm_state(state, options, len(Y))
+            check.check_warm_layer(self._posterior, state, problem.layer)
         fitted = fitting.fit(problem, options, rng, state)
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
@@ -287,7 +292,7 @@ class SRFLVM(Queries):
             n_mixture=int(self.n_mixture),
             frequency_sampling=self.frequency_sampling,
             covariance_type=self.covariance_type,
-            latent_covariance_type=self.latent_covariance_type,
+            latent_covariance_type=self._latent_covariance_type(),
             n_samples=int(self.n_samples),
             n_directions=self.compression,
             max_iter=self._max_iter(problem.n_rows),
@@ -298,6 +303,11 @@ class SRFLVM(Queries):
             dtype=np.dtype(self.dtype),
             callbacks=callbacks,
         )
+
+    def _latent_covariance_type(self) -> str:
+        if self.latent_covariance_type == "auto":
+            return "full" if self.n_components <= MOST_CORRELATED_LATENTS else "diag"
+        return self.latent_covariance_type
 
     def _max_iter(self, n_rows: int) -> int:
         if isinstance(self.max_iter, str):

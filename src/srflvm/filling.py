@@ -1,10 +1,14 @@
 """A first guess for missing entries: probabilistic PCA by iteration, for starts only.
 
 Missing entries are replaced by their reconstruction from the leading directions, each shrunk by the share of
-its variance that is noise, until little changes.
+its variance that is noise, until little changes. The number of directions grows on the way: directions that
+are there from the beginning would learn the first guess of the missing entries and keep it.
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 from sklearn.utils.extmath import randomized_svd
@@ -29,14 +33,24 @@ def low_rank_fill(Y: FloatArray, n_components: int) -> FloatArray:
     observed = float(np.mean(np.sum(~missing, axis=1)))
     rank = max(n_components, _FEWEST_DIRECTIONS)
     rank = max(1, min(rank, min(Y.shape) // 4, int(observed / 2)))
-    for _ in range(_MOST_ROUNDS):
+    for used in _growing(rank):
         centre = filled.mean(axis=0)
-        guess = centre + _shrunk(filled - centre, rank)
+        guess = centre + _shrunk(filled - centre, used)
         change = np.sqrt(np.mean((guess - filled)[missing] ** 2))
         filled[missing] = guess[missing]
-        if change <= _TOLERANCE * filled.std():
+        if used == rank and change <= _TOLERANCE * filled.std():
             break
     return filled
+
+
+def _growing(rank: int) -> Iterator[int]:
+    """Numbers of directions, round by round: from one by a quarter at a time, then all of them."""
+    used = 1.0
+    while used < rank:
+        yield int(used)
+        yield int(used)
+        used = max(used * 1.25, used + 1.0)
+    yield from itertools.repeat(rank, _MOST_ROUNDS)
 
 
 def _shrunk(centred: FloatArray, rank: int) -> FloatArray:

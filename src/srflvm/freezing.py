@@ -19,16 +19,19 @@ from srflvm.blocks import Settings, sample_frequencies
 from srflvm.compression import Compressed
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
+from srflvm.evidence import smallest_ratio
 from srflvm.features import fourier_features
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import row_chunks
-from srflvm.regression import Statistics, best_noise, posterior_covariance, posterior_weights
+from srflvm.regression import Fit, Statistics, best_noise, posterior_covariance, posterior_weights
 
 N_FREQUENCY_DRAWS = 4
 MOST_ANCHORS = 20_000
 
 _ROWS_TO_COMPARE_DRAWS = 3000
 _FILLING_ROUNDS = 20
+
+_LARGEST_LEVERAGE = 0.9
 
 _FLOOR = float(np.finfo(np.float64).eps) * 100.0
 
@@ -73,38 +76,61 @@ def freeze_filled(
     """The same for data with holes, `filled` (N, M) and standardised.
 
     The weights' mean is the fixed point of filling the holes with E[Phi] H and solving for H. Its covariance,
-    one for all columns, counts every row by its share of observed entries.
+    one for all columns, counts every row by its share of observed entries. The noise is that of the fit,
+    times `_inflation`.
     """
     compressed = replace(data, scores=filled @ data.columns.directions, total_square=float(np.sum(filled**2)))
     frequencies = _best_frequencies(state, latents, compressed, settings, rng)
-    features = _mean_features(frequencies, latents)
-    gram = _gram(frequencies, latents)
-    ratio, noise = (float(np.exp(state[name])) for name in ("log_ratio", "log_noise"))
-    share = np.mean(~missing, axis=1)
-    observed_gram = _gram(frequencies, latents, share)
-    n_observed = missing.size - np.sum(missing)
-    weights, inverse = posterior_weights(gram, features.T @ filled, ratio)
-    for _ in range(_FILLING_ROUNDS):
-        weights, _ = posterior_weights(gram, features.T @ filled, ratio)
-        mean = features @ weights
-        filled = np.where(missing, mean, filled)
-        inverse = posterior_covariance(observed_gram, ratio)
-        # E|y - f|^2 over the observed entries: residual, spread of f over q(X), and spread over q(H)
-        spread = np.sum((observed_gram - (features.T * share) @ features) * (weights @ weights.T))
-        own = noise * filled.shape[1] * np.sum(observed_gram * inverse)
-        updated = (np.sum((filled - mean) ** 2) + spread + own) / n_observed
-        ratio, noise = ratio * updated / noise, updated
+    floor = smallest_ratio(len(filled), np.asarray(state["latent_mean"]).dtype)
+    fit = Fit(float(np.exp(state["log_noise"])), floor + float(np.exp(state["log_ratio"])), 0.0)
+    filled, weights, covariance, fit = _solve_filled(frequencies, latents, filled, missing, fit)
     anchors = np.sort(rng.permutation(len(filled))[:MOST_ANCHORS])
     return GaussianPosterior(
         columns=data.columns,
         frequencies=frequencies,
         weights=weights,
-        weight_covariance=inverse,
-        noise=float(noise),
-        ratio=float(ratio),
+        weight_covariance=covariance,
+        noise=fit.noise,
+        ratio=fit.ratio,
         anchors=latents.mean[anchors],
         anchor_scores=filled[anchors] @ data.columns.directions,
     )
+
+
+def _solve_filled(
+    frequencies: FloatArray, latents: Embedding, filled: FloatArray, missing: np.ndarray, fit: Fit
+) -> tuple[FloatArray, FloatArray, FloatArray, Fit]:
+    """The holes, the weights' mean and covariance, and noise and ratio, going on from given ones."""
+    share, n_observed = np.mean(~missing, axis=1), missing.size - np.sum(missing)
+    features, gram = _mean_features(frequencies, latents), _gram(frequencies, latents)
+    observed_gram = _gram(frequencies, latents, share)
+    hidden_gram = observed_gram - (features.T * share) @ features
+    ratio, noise, by_latents, by_weights = fit.ratio, fit.noise, 0.0, 0.0
+    weights, covariance = posterior_weights(gram, features.T @ filled, ratio)
+    for _ in range(_FILLING_ROUNDS):
+        mean = features @ weights
+        filled = np.where(missing, mean, filled)
+        covariance = posterior_covariance(observed_gram, ratio)
+        # E|y - f|^2 over the observed entries: residual, spread of f over q(X), and spread over q(H)
+        by_latents = np.sum(hidden_gram * (weights @ weights.T)) / n_observed
+        by_weights = noise * filled.shape[1] * np.sum(observed_gram * covariance) / n_observed
+        updated = np.sum((filled - mean) ** 2) / n_observed + by_latents + by_weights
+        ratio, noise = ratio * updated / noise, updated
+        weights, _ = posterior_weights(gram, features.T @ filled, ratio)
+    more = _inflation(by_latents / noise, by_weights / noise)
+    return filled, weights, covariance, Fit(float(noise * more), float(ratio * more), 0.0)
+
+
+def _inflation(latent_share: float, weight_share: float) -> float:
+    """The variance of a missing entry given all others, relative to what q(X) q(H) says it is.
+
+    An observed entry pulls its own prediction by its leverage, the variance of f per unit of noise; without
+    the entry that variance is noise / (1 - leverage). The leverages a through X and b through H add up, but
+    under independent q(X) and q(H) the variance is only noise {1 + a / (1 - a) + b / (1 - b)}.
+    """
+    both = min(latent_share + weight_share, _LARGEST_LEVERAGE)
+    apart = (share / (1.0 - min(share, _LARGEST_LEVERAGE)) for share in (latent_share, weight_share))
+    return max(1.0 / (1.0 - both) / (1.0 + sum(apart)), 1.0)
 
 
 def _best_frequencies(

@@ -24,7 +24,7 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     n_components : int, "auto" or None, default="auto"
         Number of latent dimensions. "auto" chooses it by entries held out of the fit, which costs several
         fits; None keeps that of `estimator`.
-    candidates : sequence of int, default=(2, 8, 32, 64)
+    candidates : sequence of int, default=(2, 8, 32, 128)
         What "auto" chooses from; see `choose_n_components`.
     random_state : int, RandomState instance or None, default=None
         Seed, of the model too unless that has one.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Progress:
     """What a callback sees after each sweep.
 
-    `stage` is "start" and the name of the start being tried, "landmarks" for the subset of many rows, or
-    "fit"; `elbo` is the bound on all `n_entries` entries of the rows being fitted, `seconds` the time spent
-    in the sweeps of this start.
+    `stage` is "start" and the name of the start being tried, "landmarks" for the subset of many rows,
+    "pilot" for the quick fit that finds a start for counts and the like, or "fit"; `elbo` is the bound on all
+    `n_entries` entries of the rows being fitted, `seconds` the time spent in the sweeps of this start.
     """
 
     stage: str

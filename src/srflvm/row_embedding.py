@@ -4,7 +4,7 @@ With the weights at their posterior mean the log density of a row and its latent
 
     sum_m log p(y_m | f_m(x)) - |x|^2 / 2   over the observed entries.
 
-It is climbed by a fixed number of damped Newton steps, with the observed curvature of the likelihood and the
+It is climbed by damped Newton steps, with the observed curvature of the likelihood and the
 Jacobian of f in the place of the Hessian (Levenberg-Marquardt, for Gaussian entries), from the best of the
 similar anchors' latents. A row with nothing observed ends at the prior.
 """
@@ -12,7 +12,6 @@ similar anchors' latents. A row with nothing observed ends at the prior.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,21 +19,14 @@ import numpy as np
 from jax import Array
 
 from srflvm._types import FloatArray
-from srflvm.embedding import Embedding, inverse_root, levenberg_marquardt
-from srflvm.features import fourier_features
+from srflvm.embedding import Embedding
 from srflvm.likelihoods import Likelihood
+from srflvm.likelihoods._base import Expected
+from srflvm.newton import Place, inverse_root, jacobian, minimise
 from srflvm.rowwise import Frozen, Rows, chunk_size, function_values, padded_chunks, split
 
 _SMALLEST_PRECISION = 1e-8
 _ANCHORS_AT_ONCE = 1024
-
-
-class Local(NamedTuple):
-    """The loss at a point, with its gradient (n, Q) and approximate Hessian (n, Q, Q)."""
-
-    loss: Array
-    gradient: Array
-    hessian: Array
 
 
 def embed_rows(
@@ -72,8 +64,9 @@ def _solve_rows(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], starts: Arr
     losses = jnp.stack([loss_at(starts[:, k]) for k in range(starts.shape[1])], axis=1)
     best = jnp.argmin(losses, axis=1)
     start = jnp.take_along_axis(starts, best[:, None, None], axis=1)[:, 0]
-    latents, end = levenberg_marquardt(partial(_evaluate, likelihoods, frozen, rows), start)
-    return latents, inverse_root(end.hessian)
+    evaluate = partial(_evaluate, likelihoods, frozen, rows)
+    latents, hessian = minimise(evaluate, partial(_hessian, likelihoods, frozen, rows), start)
+    return latents, inverse_root(hessian)
 
 
 def _loss(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], latents: Array) -> Array:
@@ -84,32 +77,32 @@ def _loss(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], latents: Array) -
     return loss
 
 
-def _evaluate(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], latents: Array) -> Local:
-    f, jacobian = _function_and_jacobian(frozen, latents)
-    value, slopes, precisions = jnp.zeros(len(latents)), [], []
-    for likelihood, mine, parameters, channels in split(likelihoods, frozen, rows):
-        local = likelihood.pointwise(mine.y, f[:, channels] + mine.offset, parameters)
-        value += jnp.sum(jnp.where(mine.observed, local.value, 0.0), axis=1)
-        slopes.append(jnp.where(mine.observed, local.slope, 0.0))
-        positive = jnp.maximum(local.precision, _SMALLEST_PRECISION)
-        precisions.append(jnp.where(mine.observed, positive, 0.0))
-    slope, precision = jnp.concatenate(slopes, axis=1), jnp.concatenate(precisions, axis=1)
-    gradient = latents - jnp.einsum("nqc,nc->nq", jacobian, slope)
-    weighted = jacobian * precision[:, None, :]
+def _evaluate(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], latents: Array) -> Place:
+    f, pull = jax.vjp(partial(function_values, frozen), latents)
+    value, slopes = jnp.zeros(len(latents)), []
+    for observed, local in _local_terms(likelihoods, frozen, rows, f):
+        value += jnp.sum(jnp.where(observed, local.value, 0.0), axis=1)
+        slopes.append(jnp.where(observed, local.slope, 0.0))
+    loss = 0.5 * jnp.sum(latents**2, axis=1) - value
+    return Place(loss, latents - pull(jnp.concatenate(slopes, axis=1))[0])
+
+
+def _hessian(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], latents: Array) -> Array:
+    slopes = jacobian(frozen.frequencies, frozen.weights[:-1], latents)
+    precisions = [
+        jnp.where(observed, jnp.maximum(local.precision, _SMALLEST_PRECISION), 0.0)
+        for observed, local in _local_terms(likelihoods, frozen, rows, function_values(frozen, latents))
+    ]
+    weighted = slopes * jnp.concatenate(precisions, axis=1)[:, None, :]
     identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
-    hessian = identity + jnp.einsum("nqc,nrc->nqr", weighted, jacobian)
-    return Local(0.5 * jnp.sum(latents**2, axis=1) - value, gradient, hessian)
+    return identity + jnp.einsum("nqc,nrc->nqr", weighted, slopes)
 
 
-def _function_and_jacobian(frozen: Frozen, latents: Array) -> tuple[Array, Array]:
-    """f (n, C) and its derivatives in the latents (n, Q, C)."""
-    features = fourier_features(latents, frozen.frequencies)
-    n_frequencies = len(frozen.frequencies)
-    sine, cosine = features[:, :n_frequencies], features[:, n_frequencies:]
-    slopes = jnp.concatenate([cosine, -sine], axis=1)
-    twice = jnp.concatenate([frozen.frequencies, frozen.frequencies])
-    directions = slopes[:, None, :] * twice.T[None, :, :]
-    weights = frozen.weights[:-1]
-    n_rows, n_latent = latents.shape
-    jacobian = (directions.reshape(n_rows * n_latent, -1) @ weights).reshape(n_rows, n_latent, -1)
-    return function_values(frozen, latents), jacobian
+def _local_terms(
+    likelihoods, frozen: Frozen, rows: tuple[Rows, ...], f: Array
+) -> list[tuple[Array, Expected]]:
+    """What is observed of each group, with log p, its slope and its curvature at f."""
+    return [
+        (mine.observed, likelihood.pointwise(mine.y, f[:, channels] + mine.offset, parameters))
+        for likelihood, mine, parameters, channels in split(likelihoods, frozen, rows)
+    ]

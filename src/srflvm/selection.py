@@ -14,7 +14,7 @@ from srflvm._types import FloatArray
 from srflvm._validation import check_count, check_positive
 from srflvm.estimator import SRFLVM
 
-CANDIDATES = (2, 8, 32, 64)
+CANDIDATES = (2, 8, 32, 128)
 
 
 @dataclass(frozen=True)

@@ -68,24 +68,33 @@ def settle(
 
 def _settle_group(likelihood, features: Array, data: GroupData, mine: Layers, n_rounds: int, n_channels: int):
     size = min(_COLUMNS_AT_ONCE, n_channels)
-    parts, learned = [], mine.parameters
-    for start in range(0, n_channels, size):
-        pick = jnp.asarray((start + np.arange(size)) % n_channels)
-        piece = take_piece(pick, (mine.sites, learned, mine.log_amplitude), data)
-        for _ in range(n_rounds):
-            piece = _visit(likelihood, features, piece)[0]
-        solved, *rest = piece, *_visit(likelihood, features, piece)[1:]
-        # a parameter shared by all columns goes on from where the last batch has brought it
-        learned = {n: solved.parameters[n] if len(v) == 1 else v for n, v in learned.items()}
+    starts = range(0, n_channels, size)
+    picks = [jnp.asarray((start + np.arange(size)) % n_channels) for start in starts]
+    pieces = [take_piece(pick, tuple(mine), data) for pick in picks]
+    for _ in range(n_rounds):
+        pieces = _agreed([_visit(likelihood, features, piece)[0] for piece in pieces], mine.parameters)
+    parts = []
+    for start, piece in zip(starts, pieces, strict=True):
         keep = min(size, n_channels - start)
-        parts.append(jax.tree.map(lambda a, n=keep: np.asarray(a[:n]), (solved, *rest)))
+        solved = (piece, *_visit(likelihood, features, piece)[1:])
+        parts.append(jax.tree.map(lambda array, n=keep: np.asarray(array[:n]), solved))
     solved, weights, packed, bound = (
         jax.tree.map(lambda *arrays: np.concatenate(arrays), *group) for group in zip(*parts, strict=True)
     )
-    shared = {n: np.asarray(learned[n]) for n, v in mine.parameters.items() if len(v) == 1}
+    shared = {n: np.asarray(pieces[0].parameters[n]) for n, v in mine.parameters.items() if len(v) == 1}
     return Settled(
         solved.sites, {**solved.parameters, **shared}, solved.log_amplitude, weights, packed, bound
     )
+
+
+def _agreed(pieces: list[Piece], whole: dict[str, Any]) -> list[Piece]:
+    """The batches with the mean of what they have learned about parameters shared by all columns."""
+    shared = {
+        name: jnp.mean(jnp.stack([piece.parameters[name] for piece in pieces]), axis=0)
+        for name, value in whole.items()
+        if len(value) == 1
+    }
+    return [piece._replace(parameters={**piece.parameters, **shared}) for piece in pieces]
 
 
 @partial(jax.jit, static_argnames="likelihood")

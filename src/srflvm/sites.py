@@ -108,7 +108,7 @@ def better_parameters(
 def better_amplitude(weights: Weights) -> Array:
     """The logarithm of the amplitude that maximises E log p(h_m | a_m): the mean of E h^2."""
     square = jnp.sum(weights.mean**2, axis=1) + jnp.trace(weights.covariance, axis1=1, axis2=2)
-    return jnp.log(square / weights.mean.shape[1])
+    return jnp.log(square.astype(jnp.float64) / weights.mean.shape[1])
 
 
 def with_constants(learned: dict[str, Array], constants: Parameters) -> Parameters:

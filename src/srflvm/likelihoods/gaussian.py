@@ -20,6 +20,10 @@ from srflvm.likelihoods._observed import summary
 
 _SMALLEST_START = 1e-4
 
+# Relative to the variance of the columns. A column that does not vary has no noise to learn: its likelihood
+# would rise for ever.
+_SMALLEST_LOG_NOISE = math.log(1e-8)
+
 
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
@@ -50,28 +54,36 @@ class Gaussian(Likelihood):
         return Start(mean, {"log_noise": np.log(np.maximum(0.5 * variance, _SMALLEST_START))})
 
     def log_prob(self, y: Array, f: Array, parameters: Parameters) -> Array:
-        return _log_normal(y - f, parameters["log_noise"])
+        return _log_normal(y - f, _log_noise(parameters))
 
     def pointwise(self, y: Array, f: Array, parameters: Parameters) -> Expected:
         return self.expectations(y, f, jnp.zeros_like(f), parameters)
 
     def expectations(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Expected:
         # l is quadratic in f: E l = l(mean) - precision variance / 2
-        precision = jnp.exp(-parameters["log_noise"])
+        precision = jnp.exp(-_log_noise(parameters))
         value = self.log_prob(y, mean, parameters) - 0.5 * precision * variance
         return Expected(value, precision * (y - mean), jnp.broadcast_to(precision, value.shape))
 
     def log_predictive(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Array:
-        return _log_normal(y - mean, jnp.log(variance + jnp.exp(parameters["log_noise"])))
+        return _log_normal(y - mean, jnp.log(variance + jnp.exp(_log_noise(parameters))))
 
     def moments(self, f: Array, parameters: Parameters) -> Moments:
-        return Moments(f, jnp.broadcast_to(jnp.exp(parameters["log_noise"]), f.shape))
+        return Moments(f, jnp.broadcast_to(jnp.exp(_log_noise(parameters)), f.shape))
 
     def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
-        return {"noise_variance": units.scale**2 * np.exp(np.asarray(learned["log_noise"], np.float64))}
+        return {"noise_variance": units.scale**2 * np.exp(_plain_log_noise(learned))}
 
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
-        return f + np.exp(0.5 * np.asarray(parameters["log_noise"])) * rng.standard_normal(f.shape)
+        return f + np.exp(0.5 * _plain_log_noise(parameters)) * rng.standard_normal(f.shape)
+
+
+def _log_noise(parameters: Parameters) -> Array:
+    return jnp.maximum(parameters["log_noise"], _SMALLEST_LOG_NOISE)
+
+
+def _plain_log_noise(parameters: Parameters) -> FloatArray:
+    return np.maximum(np.asarray(parameters["log_noise"], np.float64), _SMALLEST_LOG_NOISE)
 
 
 def _log_normal(residual: Array, log_variance: Array) -> Array:
