@@ -264,3 +264,42 @@ def test_random_features_approach_the_kernel_with_the_root_of_their_number():
     parts = np.split(frequencies, n_repeats * np.cumsum(sizes)[:-1])
     slope = np.polyfit(np.log(sizes), np.log([error(part) for part in parts]), 1)[0]
     assert -0.6 < slope < -0.4
+
+
+def conditional_distribution(w, logits, means, choleskys):
+    """F_q(w_q | w_1, ..., w_{q-1}) of one draw, coordinate by coordinate."""
+    found, weights = [], jax.nn.softmax(logits)
+    for q in range(len(w)):
+        parts = zip(means, choleskys, strict=True)
+        ahead = [jnp.linalg.solve(c[: q + 1, : q + 1], (w - m)[: q + 1])[q] for m, c in parts]
+        u = jnp.stack(ahead)
+        found.append(jnp.sum(weights * jax.scipy.stats.norm.cdf(u)) / jnp.sum(weights))
+        weights = weights * jax.scipy.stats.norm.pdf(u) / choleskys[:, q, q]
+    return jnp.stack(found)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_gradient_in_the_logits_keeps_the_distribution_functions_fixed(size):
+    random = np.random.default_rng(size)
+    choleskys = np.tril(0.3 * random.normal(size=(3, size, size)), -1) + np.eye(size) * [
+        [[0.8]],
+        [[1.3]],
+        [[1.0]],
+    ]
+    means, draw = random.normal(size=(3, size)), random.normal(size=(4, size))
+    logits, cotangent = random.normal(size=(4, 3)), random.normal(size=(4, size))
+    mixture = spectral.Mixture(jnp.asarray(means), jnp.asarray(choleskys))
+    _, pull = jax.vjp(lambda at: spectral._tie_to_logits(jnp.asarray(draw), at, mixture), jnp.asarray(logits))
+    found = pull(jnp.asarray(cotangent))[0]
+    for row in range(4):
+        slopes = jax.jacfwd(conditional_distribution, argnums=(0, 1))
+        in_draw, in_logits = slopes(jnp.asarray(draw[row]), jnp.asarray(logits[row]), means, choleskys)
+        expected = -in_logits.T @ np.linalg.solve(in_draw.T, cotangent[row])
+        np.testing.assert_allclose(found[row], expected, rtol=1e-8, atol=1e-10)
+
+
+def test_inverses_of_triangular_matrices():
+    lower = np.tril(np.random.default_rng(0).normal(size=(3, 6, 6))) + 2.0 * np.eye(6)
+    np.testing.assert_allclose(
+        spectral._triangular_inverse(jnp.asarray(lower)), np.linalg.inv(lower), atol=1e-12
+    )

@@ -134,7 +134,8 @@ def sample_mixture(key: Array, mixture: Mixture, logits: Array) -> Array:
     below = jnp.cumsum(jax.nn.softmax(jax.lax.stop_gradient(logits), axis=-1), axis=-1)
     component = jnp.sum(below[:, :-1] < uniform[:, :1], axis=-1)
     noise = norm.ppf(uniform[:, 1:])
-    draw = mixture.means[component] + jnp.einsum("lqr,lr->lq", mixture.choleskys[component], noise)
+    draws = mixture.means + jnp.einsum("kqr,lr->lkq", mixture.choleskys, noise)
+    draw = jnp.take_along_axis(draws, component[:, None, None], axis=1)[:, 0]
     return _tie_to_logits(draw, logits, jax.lax.stop_gradient(mixture))
 
 
@@ -153,23 +154,21 @@ def _tie_forward(draw: Array, logits: Array, mixture: Mixture):
 
 
 def _tie_backward(residuals, cotangent: Array):
-    values = _conditional_distribution(*residuals)
-    # `slope` is lower triangular, with the conditional densities on its diagonal
-    density = jnp.maximum(jnp.diagonal(values.slope, axis1=1, axis2=2), _SMALLEST_DENSITY)
-    slope = jnp.tril(values.slope, -1) + density[:, :, None] * jnp.eye(density.shape[1])
-    pulled = jax.scipy.linalg.solve_triangular(slope, cotangent[..., None], lower=True, trans=1)[..., 0]
-    return cotangent, -jnp.einsum("lq,lkq->lk", pulled, values.logit_slope), None
+    terms = _conditional_distribution(*residuals)
+    pulled = _solve_slope(terms, cotangent)
+    return cotangent, -jnp.einsum("lq,lkq->lk", pulled, terms.logit_slope), None
 
 
 _tie_to_logits.defvjp(_tie_forward, _tie_backward)
 
 
 class ConditionalDistribution(NamedTuple):
-    """F_q(w_q | w_1, ..., w_{q-1}) of the mixture (L/2, Q), its derivatives in w (L/2, Q, Q) and in the
-    logits (L/2, K, Q)."""
+    """What the derivatives of F_q(w_q | w_1, ..., w_{q-1}) of the mixture are made of: C_k^-1 (K, Q, Q), and
+    of shape (L/2, K, Q) u, each component's part in the density, and dF_q / dlogit_k."""
 
-    value: Array
-    slope: Array
+    roots: Array
+    u: Array
+    density: Array
     logit_slope: Array
 
 
@@ -177,20 +176,58 @@ def _conditional_distribution(w: Array, logits: Array, mixture: Mixture) -> Cond
     """With u_k = C_k^-1 (w - mean_k), component k's conditional distribution of w_q is Norm(u_kq) and its
     density norm(u_kq) / C_kqq; components are weighted by phi_k times the densities of the coordinates
     before q. The derivatives follow by the chain rule."""
-    roots = jnp.linalg.inv(mixture.choleskys)
+    roots = _triangular_inverse(mixture.choleskys)
     u = jnp.einsum("kqr,lkr->lkq", roots, w[:, None, :] - mixture.means)
     log_density = norm.logpdf(u) + jnp.log(jnp.diagonal(roots, axis1=1, axis2=2))
     before = jnp.cumsum(log_density, axis=2) - log_density
     weights = jax.nn.softmax(logits[:, :, None] + before, axis=1)
     component = norm.cdf(u)
     value = jnp.sum(weights * component, axis=1)
-    logit_slope = weights * (component - value[:, None, :])
-    # d before_q / dw_j = -sum_{i<q} u_i roots_ij
-    pull = u[..., None] * roots
-    before_slope = -(jnp.cumsum(pull, axis=2) - pull)
-    slope = jnp.einsum("lkq,kqj->lqj", weights * norm.pdf(u), roots)
-    slope += jnp.einsum("lkq,lkqj->lqj", logit_slope, before_slope)
-    return ConditionalDistribution(value, slope, logit_slope)
+    return ConditionalDistribution(roots, u, weights * norm.pdf(u), weights * (component - value[:, None, :]))
+
+
+def _solve_slope(terms: ConditionalDistribution, cotangent: Array) -> Array:
+    """(dF/dw)^-T g by back substitution, without making dF/dw, of size L/2 x Q x Q.
+
+    With a the density's parts, s = dF/dlogits and d before_j / dw_q = -sum_{i<j} u_i roots_iq, for q < j
+
+        dF_j / dw_q = sum_k { a_kj roots_kjq - s_kj sum_{q<=i<j} u_ki roots_kiq },
+
+    and on the diagonal sum_k a_kq roots_kqq. So g_q - sum_{j>q} (dF_j / dw_q) p_j needs only the sums
+    S_ki = sum_{j>i} s_kj p_j and v_ki = a_ki p_i - u_ki S_ki of what is already solved.
+    """
+    own = jnp.diagonal(terms.roots, axis1=1, axis2=2)
+    diagonal = jnp.maximum(jnp.sum(terms.density * own, axis=1), _SMALLEST_DENSITY).T
+    # coordinates first, so that each step reads and writes one contiguous piece
+    u, density, logit_slope = (jnp.moveaxis(part, 2, 0) for part in terms[1:])
+    columns = jnp.moveaxis(terms.roots, 2, 0).swapaxes(1, 2)
+    right = cotangent.T
+
+    def step(number: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        pulled, v, sums = carry
+        q = len(right) - 1 - number
+        later = jnp.sum(v * columns[q][:, None, :], axis=(0, 2))
+        here = jnp.sum(columns[q, q] * u[q] * sums, axis=1)
+        solved = (right[q] - later + here) / diagonal[q]
+        v = v.at[q].set(density[q] * solved[:, None] - u[q] * sums)
+        return pulled.at[q].set(solved), v, sums + logit_slope[q] * solved[:, None]
+
+    start = jnp.zeros_like(right), jnp.zeros_like(u), jnp.zeros_like(u[0])
+    return jax.lax.fori_loop(0, len(right), step, start)[0].T
+
+
+def _triangular_inverse(lower: Array) -> Array:
+    """Inverses of lower triangular matrices (K, Q, Q), row by row.
+
+    Not by LAPACK: a batch of its calls may wait for ever for another one in the same program.
+    """
+    identity = jnp.eye(lower.shape[-1], dtype=lower.dtype)
+
+    def add_row(q: int, inverse: Array) -> Array:
+        rest = identity[q] - jnp.einsum("kr,krj->kj", lower[:, q], inverse)
+        return inverse.at[:, q].set(rest / lower[:, q, q, None])
+
+    return jax.lax.fori_loop(0, lower.shape[-1], add_row, jnp.zeros_like(lower))
 
 
 def sample_moment_matched(key: Array, mixture: Mixture, logits: Array) -> Array:
