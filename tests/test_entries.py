@@ -1,5 +1,6 @@
 """The linear layer with a precision for every entry, against dense algebra of one column at a time."""
 
+import re
 from typing import NamedTuple
 
 import jax
@@ -266,9 +267,8 @@ def bound_of(mean, covariance, gram, cross, amplitude):
     return expected - 0.5 * (square - size + size * np.log(amplitude) - np.linalg.slogdet(covariance)[1])
 
 
-def test_a_program_has_one_batch_of_triangular_solves():
-    """Two that run side by side on two cores never end."""
+def test_a_program_has_one_chain_of_batched_factorisations():
+    """Two batches of LAPACK calls that run side by side on two cores may never end."""
     arguments = some_problem().as_jax(np.float32)
-    text = jax.jit(jax.value_and_grad(log_evidence)).lower(*arguments).as_text()
-    assert text.count("@lapack_strsm_ffi") == 1
-    assert text.count("@lapack_dtrsm_ffi") == 0
+    text = jax.jit(jax.value_and_grad(log_evidence)).lower(*arguments).compile().as_text()
+    assert sorted(re.findall(r'custom_call_target="lapack_(\w+)_ffi"', text)) == ["dpotrf", "strsm"]

@@ -101,7 +101,7 @@ def test_a_row_with_nothing_observed_keeps_the_prior_and_says_so(model):
     empty = np.full((1, 8), np.nan)
     with pytest.warns(UserWarning, match="no observed entry \\(rows 0\\)"):
         Z, std = model.transform(empty, return_std=True)
-    assert np.allclose(Z, 0.0, atol=1e-10)
+    assert np.allclose(Z, 0.0, atol=1e-5)
     assert np.allclose(std, 1.0)
 
 

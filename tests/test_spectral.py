@@ -214,7 +214,11 @@ def test_draws_of_a_mixture_are_a_mixture():
 def test_moment_matched_draws_are_the_gaussian_of_the_mean_parameters(size, kind):
     mixture = some_mixture(size, kind)
     covariance = np.einsum("k,kqr->qr", WEIGHTS, covariances(mixture))
-    draws = draw(spectral.sample_moment_matched, mixture)
+
+    def sample(key, mixture, logits):
+        return spectral.moment_sampler(mixture, logits)(key)
+
+    draws = draw(sample, mixture)
     assert_moments(draws, WEIGHTS @ mixture.means, covariance)
     assert np.all(np.abs(stats.kurtosis(draws, axis=0)) < STANDARD_ERRORS * np.sqrt(24 / len(draws)))
 

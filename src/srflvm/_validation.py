@@ -120,13 +120,16 @@ def check_warm_state(state: Any, options: Any, n_rows: int) -> None:
             )
 
 
-def check_warm_layer(posterior: Any, state: Any, layer: Any) -> None:
+def check_warm_layer(posterior: Any, state: Any, problem: Any) -> None:
     """A further fit can only go on from a fit of the same likelihoods to the same columns."""
-    before, now = (), tuple((group.likelihood, group.n_channels) for group in getattr(layer, "groups", ()))
-    if isinstance(posterior, SitePosterior):
-        groups = posterior.layout.groups
-        before = tuple((g.likelihood, g.channels.stop - g.channels.start) for g in groups)
-    if before != now or ("weight_mean" in state) != ("weight_mean" in layer.owns):
+    before, now = (
+        [(g.likelihood, g.columns.tolist(), g.channels) for g in layout.groups] if layout else []
+        for layout in (
+            posterior.layout if isinstance(posterior, SitePosterior) else None,
+            getattr(problem, "layout", None),
+        )
+    )
+    if before != now or ("weight_mean" in state) != ("weight_mean" in problem.layer.owns):
         raise ValueError(
             "warm_start=True goes on from the last fit, but the likelihoods, the columns that have them or "
             "the inference are not those of that fit. Set warm_start=False or set them back."

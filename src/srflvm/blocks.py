@@ -139,20 +139,20 @@ def latent_divergence(state: State) -> Array:
     return jnp.sum(per_row, dtype=jnp.float64)
 
 
-def sample_frequencies(key: Array, state: State, settings: Settings) -> Array:
-    """One draw of W from q(W)."""
-    sampler = spectral.SAMPLERS[settings.frequency_sampling]
-    return sampler(key, mixture_of(state), state["logits"])
+def frequency_sampler(state: State, settings: Settings) -> spectral.Sampler:
+    """Draws of W from q(W), as a function of the key."""
+    return spectral.SAMPLERS[settings.frequency_sampling](mixture_of(state), state["logits"])
 
 
 def expected_evidence(key: Array, state: State, data: Any, settings: Settings) -> tuple[Array, State]:
     """An unbiased estimate of E[log p(Y | X, W)] under q(X) q(W), and the layer's next carried entries."""
     total, carried = jnp.zeros(()), {}
+    sample_frequencies = frequency_sampler(state, settings)
     for draw_key in jax.random.split(key, settings.n_samples):
         latent_key, frequency_key = jax.random.split(draw_key)
         layer_key = jax.random.fold_in(draw_key, 1)
         latents = sample_latents(latent_key, state)
-        frequencies = sample_frequencies(frequency_key, state, settings).astype(latents.dtype)
+        frequencies = sample_frequencies(frequency_key).astype(latents.dtype)
         features = fourier_features(latents, frequencies)
         value, carried = settings.layer.evidence(layer_key, features, {**state, **carried}, data)
         total += value

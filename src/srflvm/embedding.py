@@ -11,7 +11,6 @@ covariance is the inverse Gauss-Newton Hessian at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,14 +24,12 @@ from sklearn.neighbors import NearestNeighbors
 from srflvm._types import FloatArray
 from srflvm.features import fourier_features
 from srflvm.newton import Place, inverse_root, jacobian, minimise
+from srflvm.rowwise import chunk_size, padded_chunks
 
 if TYPE_CHECKING:
     from srflvm.gaussian_posterior import GaussianPosterior
 
 N_NEIGHBOURS = 3
-
-# Rows are padded to one of these sizes, so that only two programs are ever compiled for a model.
-_CHUNKS = (64, 1024)
 
 
 class Problem(NamedTuple):
@@ -58,8 +55,11 @@ def embed(posterior: GaussianPosterior, scores: FloatArray) -> Embedding:
     targets = scores / np.sqrt(posterior.noise)
     with jax.enable_x64(True):
         problem = _problem(posterior)
-        chunks = zip(_padded_chunks(targets), _padded_chunks(similar), strict=True)
-        parts = [_solve_rows(problem, *map(jnp.asarray, chunk)) for chunk in chunks]
+        n_features, n_latent = len(posterior.weights), posterior.frequencies.shape[1]
+        size = chunk_size(len(scores), n_latent * n_features)
+        parts = [
+            _solve_rows(problem, *chunk) for chunk in padded_chunks((targets, similar), len(scores), size)
+        ]
         mean, cholesky = (np.concatenate(arrays)[: len(scores)] for arrays in zip(*parts, strict=True))
     return Embedding(mean, cholesky)
 
@@ -74,13 +74,6 @@ def _problem(posterior: GaussianPosterior) -> Problem:
     loadings = posterior.weights @ posterior.columns.directions / np.sqrt(posterior.noise)
     outputs = posterior.features(posterior.anchors) @ loadings
     return Problem(*map(jnp.asarray, (loadings, posterior.frequencies, posterior.anchors, outputs)))
-
-
-def _padded_chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
-    size = _CHUNKS[0] if len(rows) <= _CHUNKS[0] else _CHUNKS[1]
-    for start in range(0, len(rows), size):
-        chunk = rows[start : start + size]
-        yield np.pad(chunk, ((0, size - len(chunk)), (0, 0)))
 
 
 @jax.jit

@@ -72,8 +72,8 @@ def solve(features: Array, sites: Sites, amplitude: Array) -> Weights:
 def _inverse(cholesky: Array) -> Array:
     """Inverses of lower triangular matrices.
 
-    There must be one batch of triangular solves at a time in a compiled program: jaxlib may run two side by
-    side, where on the CPU they wait for each other's threads for ever if there are only two.
+    A compiled program must have only one batch of LAPACK calls that can run at a time: jaxlib may run two
+    side by side, which on a CPU with two cores may wait for each other's threads for ever.
     """
     identity = jnp.broadcast_to(jnp.eye(cholesky.shape[-1], dtype=cholesky.dtype), cholesky.shape)
     return jax.lax.linalg.triangular_solve(cholesky, identity, left_side=True, lower=True)

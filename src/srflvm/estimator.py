@@ -89,8 +89,8 @@ class SRFLVM(Queries):
     learning_rate : float, default=0.02
         Step size of the gradient steps, decaying along a cosine.
     dtype : {"float32", "float64"}, default="float32"
-        Precision of the large matrix products of the fit, up to the last solution for the weights. The
-        algebra between them, and everything after, is in float64 either way.
+        Precision of the large matrix products of the fit, and with sites of the weights that follow from
+        them. Factorisations, sums over all entries and everything after the fit are in float64 either way.
     random_state : int, RandomState instance or None, default=None
         Seed. The same seed gives the same result on the same machine.
     verbose : int, default=0
@@ -251,7 +251,7 @@ class SRFLVM(Queries):
         state = getattr(self, "_state", None) if self.warm_start else None
         if state is not None:
             check.check_warm_state(state, options, len(Y))
-            check.check_warm_layer(self._posterior, state, problem.layer)
+            check.check_warm_layer(self._posterior, state, problem)
         fitted = fitting.fit(problem, options, rng, state)
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):

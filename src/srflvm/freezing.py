@@ -1,8 +1,8 @@
 """From a variational state to a `Posterior`: frequencies are drawn once and kept, q(H) is solved exactly.
 
 Given q(X), the best q(H) is Gaussian with precision (E[Phi'Phi] + ratio I) / noise and mean
-(E[Phi'Phi] + ratio I)^-1 E[Phi]'Y; both expectations are taken with the same cubature points of q(X), so
-it is the exact posterior of a regression on those points.
+(E[Phi'Phi] + ratio I)^-1 E[Phi]'Y; both expectations are taken with the same points of q(X), so it
+is the exact posterior of a regression on those points.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.bcd import State
-from srflvm.blocks import Settings, sample_frequencies
+from srflvm.blocks import Settings, frequency_sampler
 from srflvm.compression import Compressed
-from srflvm.cubature import cubature_points
+from srflvm.cubature import points_for_sums
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.features import fourier_features
@@ -118,15 +118,16 @@ def _solve_filled(
         ratio, noise = ratio * updated / noise, updated
         weights, _ = posterior_weights(gram, features.T @ filled, ratio)
     more = _inflation(by_latents / noise, by_weights / noise)
+    covariance = posterior_covariance(observed_gram, ratio * more)
     return filled, weights, covariance, Fit(float(noise * more), float(ratio * more), 0.0)
 
 
 def _inflation(latent_share: float, weight_share: float) -> float:
     """The variance of a missing entry given all others, relative to what q(X) q(H) says it is.
 
-    An observed entry pulls its own prediction by its leverage, the variance of f per unit of noise; without
-    the entry that variance is noise / (1 - leverage). The leverages a through X and b through H add up, but
-    under independent q(X) and q(H) the variance is only noise {1 + a / (1 - a) + b / (1 - b)}.
+    An observed entry pulls its own prediction by its leverage, the variance of f per unit of noise; left out,
+    it is predicted with variance noise / (1 - leverage). The leverages a through X and b through H add up,
+    but under independent q(X) and q(H) the variance is only noise {1 + a / (1 - a) + b / (1 - b)}.
     """
     both = min(latent_share + weight_share, _LARGEST_LEVERAGE)
     apart = (share / (1.0 - min(share, _LARGEST_LEVERAGE)) for share in (latent_share, weight_share))
@@ -154,7 +155,9 @@ def draw_frequencies(state: State, settings: Settings, rng: np.random.RandomStat
     return [np.array(_draw_frequencies(key, needed, settings), dtype=np.float64) for key in keys]
 
 
-_draw_frequencies = partial(jax.jit, static_argnames="settings")(sample_frequencies)
+@partial(jax.jit, static_argnames="settings")
+def _draw_frequencies(key: jax.Array, state: State, settings: Settings) -> jax.Array:
+    return frequency_sampler(state, settings)(key)
 
 
 def _statistics(frequencies: FloatArray, latents: Embedding, data: Compressed) -> Statistics:
@@ -196,5 +199,5 @@ def _gram(frequencies: FloatArray, latents: Embedding, weights: FloatArray | Non
 
 
 def _point_features(frequencies: FloatArray, latents: Embedding, rows: slice) -> list[FloatArray]:
-    points = cubature_points(latents.mean[rows], latents.cholesky[rows])
+    points = points_for_sums(latents.mean[rows], latents.cholesky[rows], rows.start)
     return [fourier_features(point, frequencies) for point in points]

@@ -102,11 +102,16 @@ class GaussianPosterior(Posterior):
         )
 
     def _decode_chunk(self, latents: FloatArray, cholesky: FloatArray | None):
+        features = self.features(latents)
+        centre = features @ self.weights
         if cholesky is None:
-            features = self.features(latents)
-            mean = features @ self.weights
-            return mean, np.zeros_like(mean), self.weight_variance(features)
-        features = [self.features(points) for points in cubature_points(latents, cholesky)]
-        means = np.stack([phi @ self.weights for phi in features])
-        weight = np.mean([self.weight_variance(phi) for phi in features], axis=0)
-        return means.mean(axis=0), means.var(axis=0), weight
+            return centre, np.zeros_like(centre), self.weight_variance(features)
+        first, second, weight = np.zeros_like(centre), np.zeros_like(centre), np.zeros(len(latents))
+        points = cubature_points(latents, cholesky)
+        for point in points:
+            features = self.features(point)
+            deviation = features @ self.weights - centre
+            first += deviation / len(points)
+            second += deviation**2 / len(points)
+            weight += self.weight_variance(features) / len(points)
+        return centre + first, np.maximum(second - first**2, 0.0), weight

@@ -16,7 +16,7 @@ from jax import Array
 
 from srflvm.features import fourier_features
 
-# A row stops when a step lowers its loss by less than this share, or when steps have become this timid.
+# A row stops when a full step would lower its loss by less than this share, or when steps are this timid.
 _SMALLEST_GAIN = 1e-10
 _LARGEST_DAMPING = 1e8
 _MOST_STEPS = 40
@@ -67,15 +67,19 @@ def _step(evaluate: Callable[[Array], Place], hessian: Array, search: _Search) -
     curvature = jnp.diagonal(hessian, axis1=1, axis2=2)
     identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
     damped = hessian + (search.damping[:, None] * curvature)[:, :, None] * identity
-    proposal = latents - jnp.linalg.solve(damped, here.gradient[..., None])[..., 0]
-    there = evaluate(proposal)
-    better = search.active & (there.loss < here.loss)
-    small = here.loss - there.loss < _SMALLEST_GAIN * (1.0 + jnp.abs(here.loss))
-    ended = (better & small) | (search.damping > _LARGEST_DAMPING)
+    move = jnp.linalg.solve(damped, here.gradient[..., None])[..., 0]
+    there = evaluate(latents - move)
+    expected = jnp.sum(move * (here.gradient - 0.5 * jnp.einsum("nqr,nr->nq", hessian, move)), axis=1)
+    gain = here.loss - there.loss
+    better = search.active & (gain > 0.0)
+    # less damping only where the quadratic was right: a step beyond the minimum gains a little, too
+    factor = jnp.where(better, jnp.where(gain > 0.5 * expected, 1.0 / 3.0, 2.0), 4.0)
+    small = (1.0 + search.damping) * expected < _SMALLEST_GAIN * (1.0 + jnp.abs(here.loss))
+    ended = small | (search.damping > _LARGEST_DAMPING)
     return _Search(
         search.number + 1,
-        jnp.where(better[:, None], proposal, latents),
-        jnp.where(better, search.damping / 3.0, search.damping * 4.0),
+        jnp.where(better[:, None], latents - move, latents),
+        search.damping * factor,
         search.active & ~ended,
         Place(
             jnp.where(better, there.loss, here.loss),

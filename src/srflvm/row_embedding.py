@@ -34,7 +34,7 @@ def embed_rows(
 ) -> Embedding:
     """Embed rows from candidate starting latents (n, k, Q). Runs in float64."""
     n_rows, _, n_latent = starts.shape
-    size = chunk_size(n_rows, n_latent * frozen.weights.shape[1])
+    size = chunk_size(n_rows, n_latent * max(frozen.weights.shape))
     with jax.enable_x64(True):
         frozen = jax.tree.map(jnp.asarray, frozen)
         chunks = padded_chunks((rows, starts), n_rows, size)

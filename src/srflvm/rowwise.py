@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -22,7 +23,7 @@ from srflvm.observations import Encoded
 
 _CHUNKS = (64, 1024)
 
-# Numbers held at once by the larger chunk, for each row a Jacobian of Q x C.
+# Numbers held at once by the larger chunk, for each row a Jacobian of Q x C and what it is made of, Q x L.
 _MOST_NUMBERS = 5e7
 
 
@@ -79,8 +80,6 @@ def chunk_size(n_rows: int, numbers_per_row: int) -> int:
 
 def padded_chunks(tree: Any, n_rows: int, size: int) -> Iterator[Any]:
     """Slices of `size` rows of every array of a tree, the last one padded with zeros."""
-    import jax
-
     for start in range(0, n_rows, size):
 
         def cut(array: np.ndarray, start: int = start) -> Array:

@@ -21,7 +21,15 @@ from srflvm import entries, pairs
 from srflvm._types import FloatArray
 from srflvm.layers import GroupData, GroupPlan, Piece, take_piece
 from srflvm.likelihoods import Likelihood
-from srflvm.sites import DAMPING, Function, better_amplitude, better_parameters, next_sites, with_constants
+from srflvm.sites import (
+    DAMPING,
+    Function,
+    better_amplitude,
+    better_parameters,
+    next_sites,
+    parameter_slopes,
+    with_constants,
+)
 
 _COLUMNS_AT_ONCE = 128
 
@@ -67,52 +75,76 @@ def settle(
 
 
 def _settle_group(likelihood, features: Array, data: GroupData, mine: Layers, n_rounds: int, n_channels: int):
-    size = min(_COLUMNS_AT_ONCE, n_channels)
-    starts = range(0, n_channels, size)
-    picks = [jnp.asarray((start + np.arange(size)) % n_channels) for start in starts]
-    pieces = [take_piece(pick, tuple(mine), data) for pick in picks]
+    batches = _batches(n_channels)
+    state = [Layers(*take_piece(batch.pick, tuple(mine), data)[-3:]) for batch in batches]
     for _ in range(n_rounds):
-        pieces = _agreed([_visit(likelihood, features, piece)[0] for piece in pieces], mine.parameters)
+        visits = []
+        for batch, layers in zip(batches, state, strict=True):
+            visits.append(_visit(likelihood, features, _piece(batch, layers, mine, data))[:2])
+        state = _agreed(batches, visits, state)
     parts = []
-    for start, piece in zip(starts, pieces, strict=True):
-        keep = min(size, n_channels - start)
-        solved = (piece, *_visit(likelihood, features, piece)[1:])
-        parts.append(jax.tree.map(lambda array, n=keep: np.asarray(array[:n]), solved))
-    solved, weights, packed, bound = (
+    for batch, layers in zip(batches, state, strict=True):
+        solved = (layers, *_visit(likelihood, features, _piece(batch, layers, mine, data))[2:])
+        parts.append(jax.tree.map(lambda array, n=batch.keep: np.asarray(array[:n]), solved))
+    layers, weights, packed, bound = (
         jax.tree.map(lambda *arrays: np.concatenate(arrays), *group) for group in zip(*parts, strict=True)
     )
-    shared = {n: np.asarray(pieces[0].parameters[n]) for n, v in mine.parameters.items() if len(v) == 1}
-    return Settled(
-        solved.sites, {**solved.parameters, **shared}, solved.log_amplitude, weights, packed, bound
-    )
+    shared = {n: np.asarray(state[0].parameters[n]) for n, v in mine.parameters.items() if len(v) == 1}
+    parameters = {**layers.parameters, **shared}
+    return Settled(layers.sites, parameters, layers.log_amplitude, weights, packed, bound)
 
 
-def _agreed(pieces: list[Piece], whole: dict[str, Any]) -> list[Piece]:
-    """The batches with the mean of what they have learned about parameters shared by all columns."""
-    shared = {
-        name: jnp.mean(jnp.stack([piece.parameters[name] for piece in pieces]), axis=0)
-        for name, value in whole.items()
-        if len(value) == 1
-    }
-    return [piece._replace(parameters={**piece.parameters, **shared}) for piece in pieces]
+class _Batch(NamedTuple):
+    """Columns, and how many of them count: the last batch is filled up with the first columns."""
+
+    pick: Array
+    keep: int
+
+
+def _batches(n_channels: int) -> list[_Batch]:
+    size = min(_COLUMNS_AT_ONCE, n_channels)
+    return [
+        _Batch(jnp.asarray((start + np.arange(size)) % n_channels), min(size, n_channels - start))
+        for start in range(0, n_channels, size)
+    ]
+
+
+def _piece(batch: _Batch, layers: Layers, mine: Layers, data: GroupData) -> Piece:
+    return take_piece(batch.pick, tuple(mine), data)._replace(**layers._asdict())
+
+
+def _agreed(batches: list[_Batch], visits: list[Any], before: list[Layers]) -> list[Layers]:
+    """The next state of the batches, in which a parameter shared by all columns has made one step for them
+    all."""
+    old = before[0].parameters
+    shared = {}
+    for name in (name for name, value in old.items() if len(value) == 1 and len(batches) > 1):
+        kept = [
+            jax.tree.map(lambda part, n=batch.keep: part[:n], slopes[name])
+            for batch, (_, slopes) in zip(batches, visits, strict=True)
+        ]
+        slopes = jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
+        shared |= better_parameters({name: old[name]}, {name: slopes})
+    return [layers._replace(parameters={**layers.parameters, **shared}) for layers, _ in visits]
 
 
 @partial(jax.jit, static_argnames="likelihood")
 def _visit(likelihood: Likelihood, features: Array, piece: Piece):
-    """The next state of a batch, and of the present one the weights' posterior and the bound (B,)."""
+    """The next state of a batch and the slopes of its parameters, and of the present one the weights'
+    posterior and the bound (B,)."""
     weights, here = _posterior(features, piece)
     parameters = with_constants(piece.parameters, piece.constants)
     local = likelihood.expectations(piece.y, here.total, here.variance, parameters)
     value = jnp.sum(jnp.where(piece.observed, local.value, 0.0), axis=1, dtype=jnp.float64)
     bound = value - entries.divergence(weights, jnp.exp(piece.log_amplitude))
-    learned = better_parameters(likelihood, piece.y, here, piece.observed, piece.parameters, piece.constants)
-    updated = piece._replace(
+    slopes = parameter_slopes(likelihood, piece.y, here, piece.observed, piece.parameters, piece.constants)
+    updated = Layers(
         sites=next_sites(piece.sites, local, here.mean, piece.observed, DAMPING["sites"]),
-        parameters=learned,
+        parameters=better_parameters(piece.parameters, slopes),
         log_amplitude=better_amplitude(weights),
     )
     packed = pairs.pack_form(weights.covariance).astype(features.dtype)
-    return updated, weights.mean, packed, bound
+    return updated, slopes, weights.mean, packed, bound
 
 
 def _posterior(features: Array, piece: Piece) -> tuple[entries.Weights, Function]:

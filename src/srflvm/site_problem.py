@@ -191,7 +191,7 @@ class SiteProblem:
             anchors=latents.mean[anchors],
             anchor_scores=self.working.scores[anchors],
             table=self.layout,
-            weights=np.concatenate([s.weights for s in settled]).T.copy(),
+            weights=np.concatenate([s.weights for s in settled]).T.astype(np.float64),
             packed_covariance=np.concatenate([s.packed_covariance for s in settled]).astype(np.float32),
             level=np.concatenate(self.levels),
             amplitude=np.exp(np.concatenate([s.log_amplitude for s in settled])),

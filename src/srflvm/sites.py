@@ -75,33 +75,46 @@ def next_sites(sites: Sites, local: Expected, mean: Array, observed: Array, damp
     return jax.tree.map(lambda old, new: old + damping * (new - old), sites, target)
 
 
-def better_parameters(
+class Slopes(NamedTuple):
+    """First and second derivatives (B,) of each column's sum of E l in one parameter."""
+
+    first: Array
+    second: Array
+
+
+def parameter_slopes(
     likelihood: Likelihood,
     y: Array,
     function: Function,
     observed: Array,
     learned: dict[str, Array],
     constants: Parameters,
-) -> dict[str, Array]:
-    """One Newton step of sum_n E l in each learned parameter, of each column or of all if it is shared."""
+) -> dict[str, Slopes]:
+    """How the bound changes with each learned parameter."""
 
     def total(name: str, value: Array) -> Array:
         parameters = {**constants, **_as_columns({**learned, name: value})}
         local = likelihood.expectations(y, function.total, function.variance, parameters).value
-        return jnp.where(observed, local, 0.0).astype(jnp.float64)
+        return jnp.sum(jnp.where(observed, local, 0.0).astype(jnp.float64), axis=1)
 
-    better = {}
+    slopes = {}
     for name, value in learned.items():
         direction = jnp.ones_like(value)
 
         def slope(at: Array, name: str = name, direction: Array = direction) -> Array:
             return jax.jvp(lambda v: total(name, v), (at,), (direction,))[1]
 
-        first, second = jax.jvp(slope, (value,), (direction,))
-        axes = (1,) if len(value) == len(y) else (0, 1)
-        first, second = (jnp.sum(part, axis=axes) for part in (first, second))
-        step = jnp.clip(first / (jnp.abs(second) + 1e-6), -_LARGEST_STEP, _LARGEST_STEP)
-        better[name] = value + step
+        slopes[name] = Slopes(*jax.jvp(slope, (value,), (direction,)))
+    return slopes
+
+
+def better_parameters(learned: dict[str, Array], slopes: dict[str, Slopes]) -> dict[str, Array]:
+    """One Newton step in each parameter, of each column or of all if it is shared."""
+    better = {}
+    for name, value in learned.items():
+        own = len(value) == len(slopes[name].first)
+        first, second = slopes[name] if own else (jnp.sum(part, keepdims=True) for part in slopes[name])
+        better[name] = value + jnp.clip(first / (jnp.abs(second) + 1e-6), -_LARGEST_STEP, _LARGEST_STEP)
     return better
 
 

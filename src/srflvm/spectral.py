@@ -9,6 +9,8 @@ their prior given z, so marginally q(w_l) = sum_k phi_lk N(mean_k, C_k C_k').
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -230,17 +232,30 @@ def _triangular_inverse(lower: Array) -> Array:
     return jax.lax.fori_loop(0, lower.shape[-1], add_row, jnp.zeros_like(lower))
 
 
-def sample_moment_matched(key: Array, mixture: Mixture, logits: Array) -> Array:
-    """Frequencies from the paper's Gaussian N(sum_k phi_lk mean_k, sum_k phi_lk Sigma_k)."""
+Sampler = Callable[[Array], Array]
+
+
+def mixture_sampler(mixture: Mixture, logits: Array) -> Sampler:
+    """`sample_mixture` as a function of the key."""
+    return partial(sample_mixture, mixture=mixture, logits=logits)
+
+
+def moment_sampler(mixture: Mixture, logits: Array) -> Sampler:
+    """Frequencies from the paper's Gaussian N(sum_k phi_lk mean_k, sum_k phi_lk Sigma_k), whose factors are
+    found once for all draws."""
     phi = jax.nn.softmax(logits, axis=-1)
     covariances = jnp.einsum("kqr,ksr->kqs", mixture.choleskys, mixture.choleskys)
     cholesky = jnp.linalg.cholesky(jnp.einsum("lk,kqs->lqs", phi, covariances))
     means = phi @ mixture.means
-    noise = jax.random.normal(key, means.shape, means.dtype)
-    return means + jnp.einsum("lqr,lr->lq", cholesky, noise)
+
+    def sample(key: Array) -> Array:
+        noise = jax.random.normal(key, means.shape, means.dtype)
+        return means + jnp.einsum("lqr,lr->lq", cholesky, noise)
+
+    return sample
 
 
-SAMPLERS = {"mixture": sample_mixture, "moment": sample_moment_matched}
+SAMPLERS = {"mixture": mixture_sampler, "moment": moment_sampler}
 
 
 def kernel(differences: Array, weights: Array, mixture: Mixture) -> Array:

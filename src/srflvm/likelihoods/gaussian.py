@@ -20,9 +20,9 @@ from srflvm.likelihoods._observed import summary
 
 _SMALLEST_START = 1e-4
 
-# Relative to the variance of the columns. A column that does not vary has no noise to learn: its likelihood
-# would rise for ever.
-_SMALLEST_LOG_NOISE = math.log(1e-8)
+# Added to the noise, in units of the typical variance of a column. A column that does not vary has no noise
+# to learn: its likelihood would rise for ever.
+_LOG_FLOOR = math.log(1e-10)
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class Gaussian(Likelihood):
 
 
 def _log_noise(parameters: Parameters) -> Array:
-    return jnp.maximum(parameters["log_noise"], _SMALLEST_LOG_NOISE)
+    return jnp.logaddexp(parameters["log_noise"], _LOG_FLOOR)
 
 
 def _plain_log_noise(parameters: Parameters) -> FloatArray:
-    return np.maximum(np.asarray(parameters["log_noise"], np.float64), _SMALLEST_LOG_NOISE)
+    return np.logaddexp(np.asarray(parameters["log_noise"], np.float64), _LOG_FLOOR)
 
 
 def _log_normal(residual: Array, log_variance: Array) -> Array:
