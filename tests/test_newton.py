@@ -1,0 +1,85 @@
+"""The Newton steps that place rows, on losses whose minima are known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from srflvm.features import fourier_features
+from srflvm.newton import Place, inverse_root, jacobian, minimise
+
+
+def quadratic(centre, curvature):
+    """sum_q curvature_q (x_q - centre_q)^2 / 2, one centre for each row."""
+
+    def evaluate(latents):
+        distance = latents - centre
+        return Place(0.5 * jnp.sum(curvature * distance**2, axis=1), curvature * distance)
+
+    return evaluate
+
+
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.51, 1.0, 3.0])
+def test_a_hessian_that_is_off_still_leads_to_the_minimum(share):
+    """At half the true curvature a full step lands on the other side, no lower than before."""
+    centre, curvature = jnp.array([[1.0, -2.0], [0.3, 0.0]]), jnp.array([1.0, 5.0])
+    hessian = jnp.broadcast_to(share * jnp.diag(curvature), (2, 2, 2))
+    latents, at_end = minimise(quadratic(centre, curvature), lambda _: hessian, jnp.zeros((2, 2)))
+    np.testing.assert_allclose(latents, centre, atol=1e-4)
+    np.testing.assert_array_equal(at_end, hessian)
+
+
+def wavy(n_rows, n_latent):
+    """A least-squares problem through random features, as rows pose it."""
+    random = np.random.default_rng(n_latent)
+    frequencies = jnp.asarray(0.3 * random.normal(size=(40, n_latent)))
+    weights = jnp.asarray(random.normal(size=(80, 60)))
+    truth = random.normal(size=(n_rows, n_latent))
+    targets = fourier_features(jnp.asarray(truth), frequencies) @ weights + 0.01 * random.normal(
+        size=(n_rows, 60)
+    )
+    start = jnp.asarray(truth + 0.3 * random.normal(size=truth.shape))
+    return frequencies, weights, targets, start
+
+
+def placed(frequencies, weights, targets, start):
+    def loss(latents):
+        residual = fourier_features(latents, frequencies) @ weights - targets
+        return 0.5 * (jnp.sum(residual**2, axis=1) / 1e-2 + jnp.sum(latents**2, axis=1))
+
+    def evaluate(latents):
+        return Place(loss(latents), jax.grad(lambda at: jnp.sum(loss(at)))(latents))
+
+    def hessian(latents):
+        slopes = jacobian(frequencies, weights, latents)
+        return jnp.eye(latents.shape[1]) + jnp.einsum("nqc,nrc->nqr", slopes, slopes) / 1e-2
+
+    latents, curvature = jax.jit(lambda at: minimise(evaluate, hessian, at))(start)
+    return np.asarray(latents), np.asarray(evaluate(latents).gradient), np.asarray(curvature)
+
+
+@pytest.mark.parametrize("n_latent", [1, 3, 20])
+def test_rows_end_where_the_gradient_vanishes_alone_and_together(n_latent):
+    """With 20 latents a Hessian is kept for two steps."""
+    frequencies, weights, targets, start = wavy(9, n_latent)
+    together, gradient, curvature = placed(frequencies, weights, targets, start)
+    # what a full step would still gain, in nats
+    left = 0.5 * np.einsum("nq,nq->n", gradient, np.linalg.solve(curvature, gradient[..., None])[..., 0])
+    assert np.max(left) < 1e-6
+    alone = placed(frequencies, weights, targets[4:5], start[4:5])[0]
+    np.testing.assert_allclose(together[4:5], alone, rtol=1e-6, atol=1e-8)
+
+
+def test_the_jacobian_is_that_of_the_function():
+    frequencies, weights, _, start = wavy(2, 3)
+    dense = jax.vmap(jax.jacfwd(lambda x: (fourier_features(x[None], frequencies) @ weights)[0]))(start)
+    np.testing.assert_allclose(
+        jacobian(frequencies, weights, start), np.moveaxis(dense, 2, 1), rtol=1e-10, atol=1e-12
+    )
+
+
+def test_the_inverse_root_is_a_factor_of_the_inverse():
+    hessian = np.array([[[4.0, 1.0], [1.0, 2.0]]])
+    root = np.asarray(inverse_root(jnp.asarray(hessian)))
+    np.testing.assert_allclose(root @ root.swapaxes(1, 2), np.linalg.inv(hessian), rtol=1e-12)
+    assert root[0, 0, 1] == 0.0
