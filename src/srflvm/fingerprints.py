@@ -27,6 +27,9 @@ from srflvm.likelihoods import LIKELIHOODS, Likelihood
 # Parameters that do not change the result of a fit, and `warm_start`, for which the state stands.
 _WITHOUT_INFLUENCE = ("verbose", "callbacks", "checkpoint_dir", "warm_start")
 
+# Parts that are checksums, of which a message need not show both.
+_DATA, _SIZES, _EARLIER_FIT = "the data", "the sizes", "the earlier fit that warm_start goes on from"
+
 Fingerprint = dict[str, str]
 
 
@@ -43,9 +46,9 @@ def fingerprint(
         "random_state": _random_state_text(given["random_state"]),
     }
     return {
-        "the data": _data_digest(Y),
-        "the sizes": "none" if log_sizes is None else _array_text(log_sizes),
-        "the earlier fit that warm_start goes on from": "none" if state is None else _state_digest(state),
+        _DATA: _data_digest(Y),
+        _SIZES: "none" if log_sizes is None else _array_text(log_sizes),
+        _EARLIER_FIT: "none" if state is None else _state_digest(state),
         **parameters,
         "the version of srflvm": __version__,
         "the version of jax": jax.__version__,
@@ -54,20 +57,16 @@ def fingerprint(
 
 def differences(stored: Fingerprint, own: Fingerprint) -> list[str]:
     """In what two fits differ, with the texts of both unless these are mere checksums."""
-    names = [name for name in stored | own if stored.get(name) != own.get(name)]
     return [
-        name if name.startswith(("the data", "the sizes", "the earlier")) else _both(name, stored, own)
-        for name in names
+        name if name in (_DATA, _SIZES, _EARLIER_FIT) else f"{name} ({stored.get(name)} there, {value} here)"
+        for name, value in own.items()
+        if stored.get(name) != value
     ]
 
 
 def draws_its_seed(random_state: Any) -> bool:
     """Whether NumPy's global state is asked for, which a second process does not have."""
     return random_state is None or random_state is np.random
-
-
-def _both(name: str, stored: Fingerprint, own: Fingerprint) -> str:
-    return f"{name} ({stored.get(name)} there, {own.get(name)} here)"
 
 
 def _data_digest(Y: FloatArray) -> str:
