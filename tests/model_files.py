@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 from sklearn.exceptions import ConvergenceWarning
 
-from srflvm import SRFLVM, blocks, pairs, persistence
+from srflvm import SRFLVM, _containers, blocks, pairs
 from srflvm import _likelihood_choice as choosing
 from srflvm._inputs import read_data
 from srflvm.embedding import Embedding
@@ -196,17 +196,17 @@ def assert_same(left, right, where="model"):
 def read(path):
     """Header and tensors of a file, without any of the checks of the library."""
     with safe_open(path, framework="numpy") as container:
-        header = json.loads(container.metadata()[persistence.HEADER_KEY])
+        header = json.loads(container.metadata()[_containers.HEADER_KEY])
         return header, {name: container.get_tensor(name) for name in container.keys()}  # noqa: SIM118
 
 
 def write(path, header, tensors, *, sign=True):
     """A file with the checksums that belong to its content, whatever it is."""
     if sign:
-        header = header | {"tensors_sha256": persistence._digest(tensors)}
+        header = header | {"tensors_sha256": _containers.tensor_digest(tensors)}
     text = json.dumps(header)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    metadata = {persistence.HEADER_KEY: text, persistence.HEADER_DIGEST_KEY: digest}
+    metadata = {_containers.HEADER_KEY: text, _containers.HEADER_DIGEST_KEY: digest}
     path.write_bytes(to_bytes({n: np.asarray(t, order="C") for n, t in tensors.items()}, metadata))
 
 

@@ -21,7 +21,7 @@ from model_files import (
 from safetensors.numpy import save as to_bytes
 
 import srflvm
-from srflvm import ModelFileError, persistence
+from srflvm import ModelFileError, _containers
 
 ANCHORS = ("posterior.anchors", "posterior.anchor_scores")
 DIRECTIONS = ("columns.directions", "posterior.anchor_scores")
@@ -171,7 +171,7 @@ def test_unchanged_content_written_again_is_loaded(model, saved, target):
 def test_a_header_that_is_not_json_is_refused(saved, target):
     for text in ("{", "[" * 100_000, "[]", "null"):
         digest = hashlib.sha256(text.encode()).hexdigest()
-        metadata = {persistence.HEADER_KEY: text, persistence.HEADER_DIGEST_KEY: digest}
+        metadata = {_containers.HEADER_KEY: text, _containers.HEADER_DIGEST_KEY: digest}
         target.write_bytes(to_bytes(read(saved)[1], metadata))
         with pytest.raises(ModelFileError, match="its header"):
             srflvm.load(target)
@@ -182,7 +182,7 @@ def test_wrong_checksums_are_refused(saved, target):
     write(target, header | {"tensors_sha256": "0" * 64}, tensors, sign=False)
     with pytest.raises(ModelFileError, match="numbers do not have the checksum"):
         srflvm.load(target)
-    metadata = {persistence.HEADER_KEY: json.dumps(header), persistence.HEADER_DIGEST_KEY: "0" * 64}
+    metadata = {_containers.HEADER_KEY: json.dumps(header), _containers.HEADER_DIGEST_KEY: "0" * 64}
     target.write_bytes(to_bytes(tensors, metadata))
     with pytest.raises(ModelFileError, match="header does not have the checksum"):
         srflvm.load(target)

@@ -19,7 +19,7 @@ from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import Posterior
 from srflvm.site_posterior import SitePosterior
 
-_PARAMETERS_NOT_STORED = ("callbacks",)
+_PARAMETERS_NOT_STORED = ("callbacks", "checkpoint_dir")
 _TUPLES_IN_STATE = {"sticks": spectral.Sticks, "concentration": spectral.Concentration}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,10 @@ def check_parameters(estimator: Any) -> None:
         check_choice("init", estimator.init, ("auto", *LATENTS))
     _check_dtype(estimator.dtype)
     _check_callbacks(estimator.callbacks)
+    if not isinstance(estimator.checkpoint_dir, str | os.PathLike | None):
+        raise ValueError(
+            f"checkpoint_dir={estimator.checkpoint_dir!r} must be the path of a folder, or None."
+        )
 
 
 def _check_dtype(dtype: Any) -> None:

@@ -256,8 +256,8 @@ def advance(
     run = replace(run, interrupted=False, stopped=False)
     for _ in range(n_sweeps):
         try:
-            run = _one_sweep(model, run, key, data, schedule)
-            run = replace(run, converged=has_converged(run.history, tolerance, window))
+            swept = _one_sweep(model, run, key, data, schedule)
+            run = replace(swept, converged=has_converged(swept.history, tolerance, window))
             wishes = [bool(callback(run)) for callback in callbacks]
             run = replace(run, stopped=any(wishes))
         except KeyboardInterrupt:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
@@ -15,6 +15,7 @@ from srflvm import fitting
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.fitted import record
+from srflvm.journal import open_journal
 from srflvm.posing import pose
 from srflvm.problems import Problem
 from srflvm.progress import PrintProgress
@@ -99,6 +100,9 @@ class SRFLVM(Queries):
         Called after each sweep with a `srflvm.Progress`; one that returns True ends the fit.
     warm_start : bool, default=False
         Begin a further `fit` of as many rows where the last one ended.
+    checkpoint_dir : path or None, default=None
+        A folder, made if need be, in which the progress of this one fit is kept. A fit that was killed and is
+        started again with the same data and parameters goes on from there, to the same result bit for bit.
 
     Attributes
     ----------
@@ -205,6 +209,7 @@ class SRFLVM(Queries):
         verbose: int = 0,
         callbacks: Any = None,
         warm_start: bool = False,
+        checkpoint_dir: Any = None,
     ):
         self.n_components = n_components
         self.likelihood = likelihood
@@ -227,6 +232,7 @@ class SRFLVM(Queries):
         self.verbose = verbose
         self.callbacks = callbacks
         self.warm_start = warm_start
+        self.checkpoint_dir = checkpoint_dir
 
     def fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
         """Fit the model to the rows of Y.
@@ -246,9 +252,10 @@ class SRFLVM(Queries):
         names = getattr(self, "feature_names_in_", None)
         choice = choosing.choose(self.likelihood, Y.shape[1], names)
         choosing.check_columns(choice, Y, names)
-        problem = pose(self, Y, choice, sizes)
-        options, rng = self._options(problem), check_random_state(self.random_state)
         state = getattr(self, "_state", None) if self.warm_start else None
+        journal, rng = open_journal(self, Y, choice, sizes, state)
+        problem = pose(self, Y, choice, sizes)
+        options = replace(self._options(problem), journal=journal)
         if state is not None:
             check.check_warm_state(state, options, len(Y))
             check.check_warm_layer(self._posterior, state, problem)

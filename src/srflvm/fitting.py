@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -13,6 +14,7 @@ from srflvm._types import FloatArray
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
+from srflvm.journal import Journal, NoJournal
 from srflvm.posterior import Posterior
 from srflvm.problems import Problem
 from srflvm.progress import Callback, Progress
@@ -56,6 +58,7 @@ class Options:
     learning_rate: float
     dtype: np.dtype
     callbacks: tuple[Callback, ...] = ()
+    journal: Journal = field(default_factory=NoJournal)
     stage: str = "fit"
 
     @property
@@ -269,17 +272,22 @@ class _Course:
         return self._advance(entrant, n_sweeps, self.options.stage, self.options.tol)
 
     def _advance(self, entrant: Entrant, n_sweeps: int, stage: str, tol: float = 0.0) -> Entrant:
-        run = bcd.advance(
-            self.model,
-            entrant.run,
-            entrant.key,
-            self.fit_data,
-            n_sweeps=n_sweeps,
-            schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
-            tolerance=tol * self.problem.n_entries,
-            window=self._window(entrant),
-            callbacks=[self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks],
-        )
+        reporters = [self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks]
+
+        def advance(run: bcd.Run, n_sweeps: int, more_callbacks: Sequence[bcd.Callback]) -> bcd.Run:
+            return bcd.advance(
+                self.model,
+                run,
+                entrant.key,
+                self.fit_data,
+                n_sweeps=n_sweeps,
+                schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
+                tolerance=tol * self.problem.n_entries,
+                window=self._window(entrant),
+                callbacks=[*reporters, *more_callbacks],
+            )
+
+        run = self.options.journal.leg(_label(entrant, n_sweeps, stage), entrant.run, n_sweeps, advance)
         self.n_rejected += run.n_rejected - entrant.run.n_rejected
         return replace(entrant, run=run)
 
@@ -319,6 +327,12 @@ class _Course:
             start=entrant.name,
             start_elbos=bounds,
         )
+
+
+def _label(entrant: Entrant, n_sweeps: int, stage: str) -> str:
+    """What tells one run of sweeps from all others of a fit."""
+    first, key = entrant.run.n_sweeps, jax.random.key_data(entrant.key).tolist()
+    return f"{stage}, {entrant.name}: {n_sweeps} sweeps after {first}, {entrant.n_skipped} skipped, key {key}"
 
 
 def _ended_like(entrant: Entrant, runs: list[bcd.Run]) -> Entrant:

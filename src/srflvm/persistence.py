@@ -8,18 +8,14 @@ Nothing is pickled: loading a file runs no code from it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
 from sklearn.utils.validation import check_is_fitted
 
+from srflvm._containers import HEADER_KEY, check_tensors, decode_header, encode, write_whole
 from srflvm._model_checks import check_model, check_plain
 from srflvm._model_parts import completed, default_parameters, put_together, take_apart, unfitted
 from srflvm._model_schema import SCHEMA_VERSION, Plain, SchemaError, Tensors
@@ -30,9 +26,6 @@ from srflvm.exceptions import ModelFileError
 
 FORMAT = "srflvm-model"
 
-HEADER_KEY = "srflvm"
-HEADER_DIGEST_KEY = "srflvm_sha256"
-
 _NUMBER_TYPES = ("F64", "F32")
 
 
@@ -41,7 +34,7 @@ def save(estimator: SRFLVM, path: str | os.PathLike[str]) -> None:
 
     The file appears whole or not at all: it is written under another name in the same directory and
     then renamed, so a failure leaves an older file at `path` as it was. Everything is stored except
-    `callbacks` and a `random_state` that is not an integer; these are None after loading.
+    `callbacks`, `checkpoint_dir` and a `random_state` that is not an integer; these are None after loading.
 
     Parameters
     ----------
@@ -64,7 +57,7 @@ def save(estimator: SRFLVM, path: str | os.PathLike[str]) -> None:
         check_model(unfitted(plain, tensors), plain, tensors)
     except SchemaError as error:
         raise ModelFileError(f"The model cannot be saved: {error}.") from error
-    _write_whole(Path(os.path.realpath(path)), _encode(plain, tensors))
+    write_whole(Path(os.path.realpath(path)), _encode(plain, tensors))
 
 
 def load(path: str | os.PathLike[str]) -> SRFLVM:
@@ -112,12 +105,9 @@ def _encode(plain: Plain, tensors: Tensors) -> bytes:
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
         "library_version": __version__,
-        "tensors_sha256": _digest(tensors),
         "model": plain,
     }
-    text = json.dumps(header, allow_nan=False)
-    metadata = {HEADER_KEY: text, HEADER_DIGEST_KEY: _sha256(text)}
-    return to_bytes({name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}, metadata)
+    return encode(header, tensors)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
@@ -135,25 +125,16 @@ def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
             f"{path} is not a model file, or it is cut short or damaged ({error}). "
             "Give a file that SRFLVM.save wrote, restore it from a copy, or save the model again."
         ) from error
-    if _digest(tensors) != header.get("tensors_sha256"):
-        raise SchemaError("its numbers do not have the checksum they were written with")
+    check_tensors(header, tensors)
     return header, tensors
 
 
 def _read_header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    text = metadata.get(HEADER_KEY)
-    if text is None:
+    if HEADER_KEY not in metadata:
         raise ModelFileError(
             f"{path} is a safetensors file but not a model file. Give a file that SRFLVM.save wrote."
         )
-    if _sha256(text) != metadata.get(HEADER_DIGEST_KEY):
-        raise SchemaError("its header does not have the checksum it was written with")
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SchemaError("its header cannot be read") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise SchemaError(f"its header does not say {FORMAT!r}")
+    header = decode_header(metadata, FORMAT)
     _check_version(path, header)
     return header
 
@@ -177,34 +158,3 @@ def _read_tensors(container: Any) -> Tensors:
         if dtype not in _NUMBER_TYPES:
             raise SchemaError(f"tensor {name} is {dtype} in place of {' or '.join(_NUMBER_TYPES)}")
     return {name: container.get_tensor(name) for name in names}
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _digest(tensors: Tensors) -> str:
-    """SHA-256 over names, types, shapes and contents."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(json.dumps([name, tensor.dtype.name, tensor.shape]).encode())
-        digest.update(tensor.tobytes(order="C"))
-    return digest.hexdigest()
-
-
-def _write_whole(target: Path, content: bytes) -> None:
-    """Write all of the file or nothing."""
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a directory. Give the name of a file in it.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"There is no directory {target.parent}. Create it first.")
-    temporary = target.with_name(f".srflvm-{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)

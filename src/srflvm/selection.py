@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def choose_n_components(
     relevances: list[FloatArray] = []
     for candidate in kept:
         model: Any = clone(estimator)
-        model.set_params(n_components=candidate)
+        model.set_params(n_components=candidate, checkpoint_dir=_folder_of(candidate, estimator))
         model.fit(Y, mask=hidden, sizes=sizes)
         found = model.score_entries(Y, Y, mask=hidden, sizes=sizes)
         scores.append(float(np.nanmean(found)))
@@ -84,6 +85,12 @@ def choose_n_components(
     best = int(np.argmax(scores))
     tried = tuple(kept[: len(scores)])
     return Selection(kept[best], tried, np.array(scores), tuple(relevances), int(hidden.sum()))
+
+
+def _folder_of(candidate: int, estimator: SRFLVM) -> Path | None:
+    """Every fit has a checkpoint of its own."""
+    folder = estimator.checkpoint_dir
+    return None if folder is None else Path(folder) / f"{candidate}-components"
 
 
 def _held_out(table: FloatArray, share: float, rng: np.random.RandomState) -> np.ndarray:

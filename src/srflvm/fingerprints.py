@@ -1,0 +1,129 @@
+"""What a fit depends on, as texts that can be stored and compared.
+
+A checkpoint is worth something only to the fit that wrote it. Data and arrays are told apart by checksums,
+parameters by texts that a message can show.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Iterator
+from dataclasses import fields
+from types import CodeType
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.utils import check_random_state
+
+from srflvm._containers import tensor_digest, text_digest
+from srflvm._likelihood_choice import Choice
+from srflvm._model_likelihoods import plain_value
+from srflvm._types import FloatArray
+from srflvm._version import __version__
+from srflvm.likelihoods import LIKELIHOODS, Likelihood
+
+# Parameters that do not change the result of a fit, and `warm_start`, for which the state stands.
+_WITHOUT_INFLUENCE = ("verbose", "callbacks", "checkpoint_dir", "warm_start")
+
+# Parts that are checksums, of which a message need not show both.
+_DATA, _SIZES, _EARLIER_FIT = "the data", "the sizes", "the earlier fit that warm_start goes on from"
+
+Fingerprint = dict[str, str]
+
+
+def fingerprint(
+    estimator: Any, Y: FloatArray, choice: Choice, log_sizes: FloatArray | None, state: Any
+) -> Fingerprint:
+    """A text for everything that the result of a fit depends on, by what messages call it."""
+    given = estimator.get_params(deep=False)
+    parameters = {name: str(plain_value(v)) for name, v in given.items() if name not in _WITHOUT_INFLUENCE}
+    parameters |= {
+        "likelihood": _choice_text(choice),
+        "init": given["init"] if isinstance(given["init"], str) else _array_text(given["init"]),
+        "dtype": np.dtype(given["dtype"]).name,
+        "random_state": _random_state_text(given["random_state"]),
+    }
+    return {
+        _DATA: _data_digest(Y),
+        _SIZES: "none" if log_sizes is None else _array_text(log_sizes),
+        _EARLIER_FIT: "none" if state is None else _state_digest(state),
+        **parameters,
+        "the version of srflvm": __version__,
+        "the version of jax": jax.__version__,
+    }
+
+
+def differences(stored: Fingerprint, own: Fingerprint) -> list[str]:
+    """In what two fits differ, with the texts of both unless these are mere checksums."""
+    return [
+        name if name in (_DATA, _SIZES, _EARLIER_FIT) else f"{name} ({stored.get(name)} there, {value} here)"
+        for name, value in own.items()
+        if stored.get(name) != value
+    ]
+
+
+def draws_its_seed(random_state: Any) -> bool:
+    """Whether NumPy's global state is asked for, which a second process does not have."""
+    return random_state is None or random_state is np.random
+
+
+def _data_digest(Y: FloatArray) -> str:
+    missing = np.isnan(Y)
+    shape = np.array(Y.shape)
+    return tensor_digest({"shape": shape, "holes": np.packbits(missing), "observed": Y[~missing]})
+
+
+def _state_digest(state: Any) -> str:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return tensor_digest({jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves})
+
+
+def _array_text(values: Any) -> str:
+    array = np.asarray(values, dtype=np.float64)
+    return f"an array of shape {array.shape} with checksum {tensor_digest({'': array})[:16]}"
+
+
+def _random_state_text(random_state: Any) -> str:
+    if draws_its_seed(random_state):
+        return "None"
+    if isinstance(random_state, numbers.Integral):
+        return str(int(random_state))
+    kind, words, *rest = check_random_state(random_state).get_state(legacy=True)
+    return f"a RandomState with checksum {text_digest(repr((kind, np.asarray(words).tolist(), rest)))[:16]}"
+
+
+def _choice_text(choice: Choice) -> str:
+    """The likelihood of all columns, or those of groups of columns."""
+    if len(choice) == 1:
+        return _likelihood_text(choice[0][0])
+    return ", ".join(f"{_likelihood_text(likelihood)} for columns {c.tolist()}" for likelihood, c in choice)
+
+
+def _likelihood_text(likelihood: Likelihood) -> str:
+    kind = type(likelihood)
+    name = kind.__name__ if LIKELIHOODS.get(kind.name) is kind else f"{kind.__module__}.{kind.__qualname__}"
+    values = {field.name: getattr(likelihood, field.name) for field in fields(likelihood)}
+    return f"{name}({', '.join(f'{field}={_field_text(value)}' for field, value in values.items())})"
+
+
+def _field_text(value: Any) -> str:
+    """A plain value, or the name of a function with a checksum of its code, which has no text of its own."""
+    if not callable(value):
+        return repr(value)
+    function = inspect.unwrap(value)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    code = getattr(function, "__code__", None)
+    return name if code is None else f"{name} with checksum {text_digest(' '.join(_code_texts(code)))[:16]}"
+
+
+def _code_texts(code: CodeType) -> Iterator[str]:
+    yield from (code.co_code.hex(), repr(code.co_names))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code_texts(constant)
+        elif isinstance(constant, frozenset):
+            yield repr(sorted(map(repr, constant)))
+        else:
+            yield repr(constant)

@@ -1,0 +1,409 @@
+"""A fit that is stopped and started again ends as if it had not been, and nothing else is disturbed."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import resumable_fits
+from resumable_fits import (
+    CASES,
+    N_LANDMARKS,
+    SLOW_SWEEPS,
+    Killed,
+    assert_same_fit,
+    fit,
+    fit_case,
+    header_of,
+    killed_at_write,
+    some_data,
+    undisturbed,
+    with_holes,
+)
+from safetensors.numpy import save_file
+from sklearn.base import clone
+
+from srflvm import SRFLVM, _containers, bcd, choose_n_components, fingerprints, fitting, journal, load
+from srflvm.leg_files import paths_in
+from srflvm.likelihoods import Bernoulli, Custom
+
+
+@pytest.fixture(autouse=True)
+def every_sweep_is_stored(monkeypatch):
+    monkeypatch.setattr(journal, "SHORTEST_PAUSE", 0.0)
+    monkeypatch.setattr(journal, "PAUSE_PER_SECOND_OF_WRITING", 0.0)
+    monkeypatch.setattr(fitting, "MOST_LANDMARKS", N_LANDMARKS)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "checkpoint"
+
+
+def content_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def kill_once(monkeypatch, make_fit, number=4):
+    """Make a fit that is killed when its nth write is done."""
+    monkeypatch.setattr(journal, "write_whole", killed_at_write(number, done=True))
+    with pytest.raises(Killed):
+        make_fit()
+    monkeypatch.setattr(journal, "write_whole", _containers.write_whole)
+
+
+def kill_race(folder, monkeypatch, number=4, **parameters):
+    kill_once(monkeypatch, lambda: fit_case("race", checkpoint_dir=folder, **parameters), number)
+
+
+def fit_with_kills(folder, monkeypatch, name, number, done):
+    """The fit after as many starts as it takes when each is killed at its nth write, and how often it was."""
+    for n_kills in range(100):
+        with monkeypatch.context() as patch:
+            patch.setattr(journal, "write_whole", killed_at_write(number, done=done))
+            try:
+                return fit_case(name, checkpoint_dir=folder), n_kills
+            except Killed:
+                pass
+    raise AssertionError("the fit makes no progress")
+
+
+@pytest.mark.parametrize(("name", "number"), [("race", 1), ("early end", 1), *((n, 4) for n in [*CASES][2:])])
+def test_a_fit_killed_after_writing_ends_like_one_that_was_not(folder, monkeypatch, name, number):
+    model, n_kills = fit_with_kills(folder, monkeypatch, name, number, done=True)
+    assert n_kills >= 3
+    assert_same_fit(model, undisturbed(name))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fit_killed_before_writing_ends_like_one_that_was_not(folder, monkeypatch, name):
+    model, n_kills = fit_with_kills(folder, monkeypatch, name, 5, done=False)
+    assert n_kills >= 2
+    assert_same_fit(model, undisturbed(name))
+
+
+def test_the_early_end_is_early():
+    assert undisturbed("early end").converged_
+    assert undisturbed("early end").n_iter_ < undisturbed("race").n_iter_
+
+
+def test_a_second_attempt_with_safer_settings_is_resumed_too(folder, monkeypatch):
+    monkeypatch.setattr(fitting, "_safer", lambda options: replace(options, learning_rate=0.002))
+    monkeypatch.setattr(fitting._Course, "is_sound", lambda self, run: self.options.learning_rate == 0.002)
+    expected = fit_case("race")
+    for _ in range(3):
+        kill_race(folder, monkeypatch, 6)
+    assert_same_fit(fit_case("race", checkpoint_dir=folder), expected)
+
+
+def test_a_process_killed_at_any_moment(folder, tmp_path):
+    result, rng = tmp_path / "result.npz", np.random.RandomState(0)
+    command = [sys.executable, resumable_fits.__file__, str(folder), str(result)]
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    told = []
+    for n_sweeps in (*rng.randint(1, 6, size=3), None):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | cache) as process:
+            assert process.stdout is not None
+            if n_sweeps is not None:
+                told += [int(process.stdout.readline()) for _ in range(n_sweeps)]
+                time.sleep(rng.uniform(0.0, 0.05))
+                process.kill()
+            told += [int(line) for line in process.stdout]
+        assert process.returncode == (0 if n_sweeps is None else -9)
+        assert result.exists() == (n_sweeps is None)
+    assert len(set(told)) == SLOW_SWEEPS["max_iter"]
+    assert len(told) <= SLOW_SWEEPS["max_iter"] + 3  # a kill costs at most the sweep that was not yet stored
+    expected, found = fit(some_data(), **SLOW_SWEEPS), np.load(result)
+    np.testing.assert_array_equal(found["history"], expected.elbo_history_, strict=True)
+    np.testing.assert_array_equal(found["embedding"], expected.embedding_, strict=True)
+
+
+def test_a_completed_fit_is_not_computed_again(folder, monkeypatch):
+    fit_case("race", checkpoint_dir=folder)
+    before = content_of(folder)
+    monkeypatch.setattr(bcd, "_one_sweep", lambda *_: pytest.fail("a sweep was made"))
+    assert_same_fit(fit_case("race", checkpoint_dir=str(folder), verbose=9), undisturbed("race"))
+    assert content_of(folder) == before
+
+
+@pytest.mark.parametrize("name", ["race", "landmarks"])
+@pytest.mark.parametrize("by_ctrl_c", [True, False])
+def test_a_fit_ended_early_can_be_resumed(folder, name, by_ctrl_c):
+    n_sweeps = 0
+
+    def stop(progress):
+        nonlocal n_sweeps
+        n_sweeps += 1
+        if by_ctrl_c and n_sweeps == 8:
+            raise KeyboardInterrupt
+        return n_sweeps == 8
+
+    stopped = fit_case(name, checkpoint_dir=folder, callbacks=[stop])
+    assert stopped.interrupted_ == by_ctrl_c
+    assert stopped.n_iter_ < 6
+    assert_same_fit(fit_case(name, checkpoint_dir=folder), undisturbed(name))
+
+
+def test_ctrl_c_while_a_leg_is_stored_keeps_the_fit(folder, monkeypatch):
+    def interrupt(target, content):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "SHORTEST_PAUSE", np.inf)
+        patch.setattr(journal, "write_whole", interrupt)
+        assert fit_case("race", checkpoint_dir=folder).interrupted_
+    assert_same_fit(fit_case("race", checkpoint_dir=folder), undisturbed("race"))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def change_number(path):
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def change_header(path):
+    path.write_bytes(path.read_bytes().replace(b"n_components", b"n_compOnents"))
+
+
+def replace_by_text(path):
+    path.write_text("A list of things to do.\n" * 50)
+
+
+def replace_by_tensors(path):
+    save_file({"history": np.zeros(3)}, path)
+
+
+def replace_by_another_leg(path):
+    path.write_bytes(paths_in(path.parent)[0].read_bytes())
+
+
+DAMAGES = [
+    cut,
+    empty,
+    change_number,
+    change_header,
+    replace_by_text,
+    replace_by_tensors,
+    replace_by_another_leg,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_or_foreign_file_is_named_and_not_used(folder, damage):
+    fit_case("race", checkpoint_dir=folder)
+    before, path = content_of(folder), paths_in(folder)[1]
+    damage(path)
+    with pytest.warns(UserWarning, match=f"{path.name} is damaged, cut short or foreign") as warned:
+        model = fit_case("race", checkpoint_dir=folder)
+    assert len(warned) == 1
+    assert_same_fit(model, undisturbed("race"))
+    assert content_of(folder).keys() == before.keys()
+    assert header_of(path)["leg"] != header_of(paths_in(folder)[0])["leg"]
+
+
+@pytest.mark.parametrize("n_written", [0, 2])
+def test_a_full_disk_is_told_once_and_does_not_end_the_fit(folder, monkeypatch, n_written):
+    count, write_whole = 0, journal.write_whole
+
+    def write(target, content):
+        nonlocal count
+        count += 1
+        if count > n_written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_whole(target, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "write_whole", write)
+        with pytest.warns(UserWarning, match=rf"written to {folder} \(.*No space left") as warned:
+            model = fit_case("race", checkpoint_dir=folder)
+    assert len(warned) == 1
+    assert count == n_written + 1
+    assert_same_fit(model, undisturbed("race"))
+    assert_same_fit(fit_case("race", checkpoint_dir=folder), undisturbed("race"))
+
+
+def test_a_folder_that_disappears_does_not_end_the_fit(folder):
+    def remove(progress):
+        for path in paths_in(folder):
+            path.unlink()
+        folder.rmdir()
+
+    with pytest.warns(UserWarning, match="There is no directory"):
+        fit_case(
+            "race", checkpoint_dir=folder, init="pca", callbacks=[lambda p: p.iteration == 1 and remove(p)]
+        )
+
+
+def test_what_a_killed_process_left_half_written_is_removed(folder):
+    folder.mkdir()
+    (folder / ".srflvm-0123.tmp").write_bytes(b"half")
+    (folder / "notes.txt").write_text("mine")
+    fit_case("race", checkpoint_dir=folder)
+    assert not list(folder.glob("*.tmp")) + list(folder.glob(".*"))
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ValueError, match=r"checkpoint_dir='.*file.*' cannot be made \(.*Give a folder"):
+            fit_case("race", checkpoint_dir=path)
+    with pytest.raises(ValueError, match="checkpoint_dir=5 must be the path of a folder, or None"):
+        fit_case("race", checkpoint_dir=5)
+
+
+def other_value():
+    Y = some_data().copy()
+    Y[3, 2] += 1e-9
+    return Y
+
+
+OTHER_FITS = {
+    "a value": (other_value, {}, "differs in the data\\. Give"),
+    "a hole": (lambda: np.where(np.arange(150).reshape(30, 5) == 7, np.nan, some_data()), {}, "the data\\."),
+    "precision": (lambda: some_data().astype(np.float32), {}, "in the data\\."),
+    "a parameter": (some_data, {"max_iter": 7}, r"in max_iter \(6 there, 7 here\)\. Give"),
+    "two": (some_data, {"tol": 0.1, "dtype": "float64"}, r"dtype \(float32 .*\), tol \(0.001 there, 0.1"),
+    "an array": (some_data, {"init": some_data()[:, :2]}, r"init \(auto there, an array of shape \(30, 2\)"),
+    "the seed": (some_data, {"random_state": 1}, r"random_state \(0 there, 1 here\)"),
+    "no seed": (some_data, {"random_state": None}, r"random_state \(0 there, None here\)"),
+    "a state": (some_data, {"random_state": np.random.RandomState(0)}, r"\(0 there, a RandomState with"),
+    "likelihood": (some_data, {"likelihood": "student_t"}, r"Gaussian\(noise='shared'\) there, StudentT\("),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_FITS)
+def test_the_checkpoint_of_another_fit_is_refused_and_kept(folder, monkeypatch, what):
+    data, parameters, message = OTHER_FITS[what]
+    kill_race(folder, monkeypatch, 1)
+    before = content_of(folder)
+    with pytest.raises(ValueError, match=message) as refused:
+        fit(data(), **parameters, checkpoint_dir=folder)
+    assert str(folder) in str(refused.value)
+    assert content_of(folder) == before
+
+
+@pytest.mark.parametrize(("name", "what"), [("__version__", "srflvm"), ("jax.__version__", "jax")])
+def test_another_version_is_refused(folder, monkeypatch, name, what):
+    kill_race(folder, monkeypatch, 1)
+    monkeypatch.setattr(f"srflvm.fingerprints.{name}", "0.0.7")
+    with pytest.raises(ValueError, match=rf"the version of {what} \(.* there, 0\.0\.7 here\)"):
+        fit_case("race", checkpoint_dir=folder)
+
+
+def test_holes_and_sizes_are_part_of_the_data():
+    def digest(Y, sizes=None):
+        return fingerprints.fingerprint(SRFLVM(), Y, [(Bernoulli(), np.arange(5))], sizes, None)
+
+    Y = with_holes()
+    assert digest(Y) == digest(Y.copy())
+    moved = Y.copy()
+    hole = np.argwhere(np.isnan(Y[:, 0]) & ~np.isnan(Y[:, 1]))[0, 0]
+    moved[hole, 0], moved[hole, 1] = Y[hole, 1], np.nan
+    assert digest(Y)["the data"] != digest(moved)["the data"]
+    assert digest(Y)["the sizes"] != digest(Y, np.zeros(30))["the sizes"]
+
+
+def test_a_likelihood_of_ones_own_is_known_by_its_code():
+    def text(function):
+        return fingerprints._likelihood_text(Custom(function))
+
+    functions = [eval(f"lambda y, f, p: {body}") for body in ("f - y", "f - y", "f + y", "f - 2 * y")]
+    same, again, *others = map(text, functions)
+    assert same == again
+    assert len({same, *others}) == 3
+    assert "0x" not in same
+
+
+def test_a_drawn_seed_is_kept(folder, monkeypatch):
+    kill_race(folder, monkeypatch, random_state=None)
+    seed = int(header_of(paths_in(folder)[0])["fit"]["the seed that was drawn"])
+    expected = fit_case("race", random_state=seed)
+    for _ in range(2):
+        assert_same_fit(fit_case("race", checkpoint_dir=folder, random_state=None), expected)
+    assert not np.array_equal(expected.embedding_, undisturbed("race").embedding_)
+
+
+def test_a_random_state_is_known_by_its_state(folder, monkeypatch):
+    kill_race(folder, monkeypatch, random_state=np.random.RandomState(0))
+    used = np.random.RandomState(0)
+    assert_same_fit(fit_case("race", checkpoint_dir=folder, random_state=used), undisturbed("race"))
+    with pytest.raises(ValueError, match="random_state"):
+        fit_case("race", checkpoint_dir=folder, random_state=used)
+
+
+def test_warm_starts_have_checkpoints_of_their_own(folder, tmp_path, monkeypatch):
+    def warm():
+        return clone_with_state(fit_case("race", init="pca", checkpoint_dir=folder))
+
+    expected = warm().set_params(checkpoint_dir=None).fit(some_data())
+    with pytest.raises(ValueError, match="the earlier fit that warm_start goes on from"):
+        warm().fit(some_data())
+    model = warm().set_params(checkpoint_dir=tmp_path / "second")
+    kill_once(monkeypatch, lambda: model.fit(some_data()))
+    assert_same_fit(model.fit(some_data()), expected)
+
+
+def clone_with_state(model):
+    warm = clone(model).set_params(warm_start=True, tol=1e3)
+    warm._state, warm._posterior = model._state, model._posterior
+    return warm
+
+
+def test_sweeps_are_stored_only_now_and_then(folder, monkeypatch):
+    writes, write_whole = [], journal.write_whole
+
+    def count(target, content):
+        writes.append(target.name)
+        write_whole(target, content)
+
+    monkeypatch.setattr(journal, "SHORTEST_PAUSE", 1e6)
+    monkeypatch.setattr(journal, "write_whole", count)
+    fit_case("race", checkpoint_dir=folder)
+    assert writes == [path.name for path in paths_in(folder)]
+
+
+def test_nothing_is_written_unless_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fit_case("race")
+    assert list(tmp_path.iterdir()) == []
+    assert SRFLVM().checkpoint_dir is None
+    folder = Path("some folder")
+    assert clone(SRFLVM(checkpoint_dir=folder)).checkpoint_dir == folder
+    assert not folder.exists()
+
+
+def test_the_folder_is_not_part_of_a_model_file(folder, tmp_path):
+    fit_case("race", checkpoint_dir=folder).save(tmp_path / "model.srflvm")
+    assert load(tmp_path / "model.srflvm").checkpoint_dir is None
+
+
+def test_every_number_of_components_has_a_folder_of_its_own(folder, monkeypatch):
+    folders = []
+
+    def note(self, Y, mask, sizes):
+        folders.append(self.checkpoint_dir)
+        self.relevance_ = np.zeros(self.n_components)
+
+    monkeypatch.setattr(SRFLVM, "fit", note)
+    monkeypatch.setattr(SRFLVM, "score_entries", lambda self, *_, **__: np.zeros(2))
+    choose_n_components(SRFLVM(checkpoint_dir=folder), some_data(), (1, 2))
+    assert folders == [folder / "1-components", folder / "2-components"]
+    choose_n_components(SRFLVM(), some_data(), (1,))
+    assert folders[2:] == [None]
