@@ -27,6 +27,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import SRFLVM
 from srflvm.journal import FolderJournal
+from srflvm.leg_files import Leg
 
 
 class Outcome(NamedTuple):
@@ -50,7 +51,7 @@ def worker(n_rows: int, n_sweeps: int, checkpoint_dir: str, result: str) -> None
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(load_digits().data[:n_rows] / 16.0)
+        model.fit(load_digits(return_X_y=True)[0][:n_rows] / 16.0)
     np.savez(
         result,
         history=model.elbo_history_,
@@ -65,9 +66,9 @@ def _watch_writing() -> list[float]:
     seconds: list[float] = []
     write = FolderJournal._write
 
-    def timed_write(*arguments) -> None:
+    def timed_write(self: FolderJournal, path: Path, label: str, leg: Leg) -> None:
         started = time.perf_counter()
-        write(*arguments)
+        write(self, path, label, leg)
         seconds.append(time.perf_counter() - started)
 
     FolderJournal._write = timed_write
