@@ -8,7 +8,6 @@ the logistic kernel with a = y and b = r; see `_logistic`, which keeps this accu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,44 +19,29 @@ from jax.scipy.special import gammaln
 
 from srflvm._types import FloatArray
 from srflvm.likelihoods import _logistic
-from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, PolyaGamma, Start, Units
-from srflvm.likelihoods._observed import check_counts, summary
+from srflvm.likelihoods._base import Expected, Moments, Parameters, PolyaGamma, Start, Units
+from srflvm.likelihoods._counts import LARGEST_LOG_MEAN, Counts, smoothed_mean
+from srflvm.likelihoods._observed import summary
 
 SMALLEST_DISPERSION = 1e-3
 LARGEST_DISPERSION = 1e5
 
 _SHARPNESS = 4.0
-# squares of e^40 stay within float32; no data have such means
-_LARGEST_LOG_MEAN = 40.0
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(Counts):
     """Counts with log mean f and the learned parameter `log_dispersion`, log r before bounding."""
 
     name: ClassVar[str] = "negative_binomial"
-    _discrete: ClassVar[bool] = True
-    takes_sizes: ClassVar[bool] = True
+    called: ClassVar[str] = "negative binomial"
     has_polya_gamma: ClassVar[bool] = True
-
-    def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
-        check_counts(Y, columns, "negative binomial")
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
         number, mean, variance = summary(Y)
-        # half an entry of one is added, so that an empty column has a finite log mean
-        mean = (number * mean + 0.5) / (number + 0.5)
+        mean = smoothed_mean(number, mean)
         dispersion = mean**2 / np.maximum(variance - mean, 1e-3 * mean)
         return Start(np.log(mean), {"log_dispersion": np.log(np.clip(dispersion, 0.1, 1e3))})
-
-    def first_guess(self, Y: FloatArray, bias: FloatArray) -> FloatArray:
-        return np.where(np.isnan(Y), bias, np.log(Y + 0.5))
-
-    def working(self, Y: FloatArray) -> FloatArray:
-        return np.log1p(Y)
-
-    def log_prob(self, y: Array, f: Array, parameters: Parameters) -> Array:
-        return self.pointwise(y, f, parameters).value
 
     def pointwise(self, y: Array, f: Array, parameters: Parameters) -> Expected:
         log_r = bounded_log_dispersion(parameters["log_dispersion"])
@@ -72,7 +56,7 @@ class NegativeBinomial(Likelihood):
         return Expected(_logistic.log_peak_negative_binomial(y, r) + value, slope, precision)
 
     def moments(self, f: Array, parameters: Parameters) -> Moments:
-        mean = jnp.exp(jnp.minimum(f, _LARGEST_LOG_MEAN))
+        mean = jnp.exp(jnp.minimum(f, LARGEST_LOG_MEAN))
         log_r = bounded_log_dispersion(parameters["log_dispersion"])
         return Moments(mean, mean + mean**2 * jnp.exp(-log_r))
 
@@ -89,7 +73,7 @@ class NegativeBinomial(Likelihood):
 
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
         r = np.exp(np.asarray(bounded_log_dispersion(jnp.asarray(parameters["log_dispersion"]))))
-        mean = np.exp(np.minimum(f, _LARGEST_LOG_MEAN))
+        mean = np.exp(np.minimum(f, LARGEST_LOG_MEAN))
         return rng.poisson(rng.gamma(np.broadcast_to(r, f.shape), mean / r)).astype(float)
 
 

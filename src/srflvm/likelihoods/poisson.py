@@ -10,7 +10,6 @@ with S the remainder of Stirling's formula: nothing large is subtracted from any
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,38 +18,22 @@ import numpy as np
 from jax import Array
 
 from srflvm._types import FloatArray
-from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, Start
+from srflvm.likelihoods._base import Expected, Moments, Parameters, Start
+from srflvm.likelihoods._counts import LARGEST_LOG_MEAN, Counts, smoothed_mean
 from srflvm.likelihoods._logistic import stirling_remainder
-from srflvm.likelihoods._observed import check_counts, summary
-
-# squares of e^40 stay within float32; no data have such means
-_LARGEST_LOG_MEAN = 40.0
+from srflvm.likelihoods._observed import summary
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood):
+class Poisson(Counts):
     """Counts with log mean f; nothing to learn."""
 
     name: ClassVar[str] = "poisson"
-    _discrete: ClassVar[bool] = True
-    takes_sizes: ClassVar[bool] = True
-
-    def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
-        check_counts(Y, columns, "Poisson")
+    called: ClassVar[str] = "Poisson"
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
         number, mean, _ = summary(Y)
-        # half an entry of one is added, so that an empty column has a finite log mean
-        return Start(np.log((number * mean + 0.5) / (number + 0.5)), {})
-
-    def first_guess(self, Y: FloatArray, bias: FloatArray) -> FloatArray:
-        return np.where(np.isnan(Y), bias, np.log(Y + 0.5))
-
-    def working(self, Y: FloatArray) -> FloatArray:
-        return np.log1p(Y)
-
-    def log_prob(self, y: Array, f: Array, parameters: Parameters) -> Array:
-        return self.pointwise(y, f, parameters).value
+        return Start(np.log(smoothed_mean(number, mean)), {})
 
     def pointwise(self, y: Array, f: Array, parameters: Parameters) -> Expected:
         return self.expectations(y, f, jnp.zeros_like(f), parameters)
@@ -59,15 +42,15 @@ class Poisson(Likelihood):
         # E e^f = e^(mean + variance / 2), so that slope and curvature need no more than the value
         origin = jnp.where(y > 0, y, 0.5)
         u = mean - jnp.log(origin)
-        excess = origin * jnp.expm1(jnp.minimum(u + 0.5 * variance, _LARGEST_LOG_MEAN))
+        excess = origin * jnp.expm1(jnp.minimum(u + 0.5 * variance, LARGEST_LOG_MEAN))
         return Expected(_log_peak(y) + y * u - excess, y - origin - excess, origin + excess)
 
     def moments(self, f: Array, parameters: Parameters) -> Moments:
-        mean = jnp.exp(jnp.minimum(f, _LARGEST_LOG_MEAN))
+        mean = jnp.exp(jnp.minimum(f, LARGEST_LOG_MEAN))
         return Moments(mean, mean)
 
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
-        return rng.poisson(np.exp(np.minimum(f, _LARGEST_LOG_MEAN))).astype(float)
+        return rng.poisson(np.exp(np.minimum(f, LARGEST_LOG_MEAN))).astype(float)
 
 
 def _log_peak(y: Array) -> Array:
