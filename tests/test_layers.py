@@ -125,7 +125,7 @@ def test_sites_of_gaussian_entries_give_the_exact_evidence_and_its_gradient():
     state["log_amplitude"] = (jnp.log(amplitude),)
     # a visit leaves 0.3 of the distance, which is 1e-16 after 30
     value, gradient, _ = visited(layer, jnp.asarray(FEATURES), state, (data,), 30)
-    np.testing.assert_allclose(value, exact(FEATURES), rtol=1e-10)
+    np.testing.assert_allclose(value, exact(FEATURES), rtol=1e-12)
     direction = np.sin(np.arange(60.0)).reshape(N_ROWS, 2)
     slope = (exact(FEATURES + 1e-5 * direction) - exact(FEATURES - 1e-5 * direction)) / 2e-5
     np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-8)

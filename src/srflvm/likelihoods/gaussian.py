@@ -22,7 +22,7 @@ _SMALLEST_START = 1e-4
 
 # Added to the noise, in units of the typical variance of a column. A column that does not vary has no noise
 # to learn: its likelihood would rise for ever.
-_LOG_FLOOR = math.log(1e-10)
+_LOG_FLOOR = math.log(1e-14)
 
 
 @dataclass(frozen=True)
