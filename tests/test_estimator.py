@@ -346,3 +346,10 @@ def test_lasting_failure_is_retried_in_float64_and_then_reported(monkeypatch):
     with pytest.raises(NumericalError, match="not finite"):
         quick_fit(small_data()[0])
     assert set(dtypes) == {"float32", "float64"}
+
+
+@pytest.mark.parametrize(("n_components", "n_axes"), [(8, 3), (9, 2)])
+def test_covariances_of_many_latents_are_diagonal_while_fitting(n_components, n_axes):
+    model = quick_fit(np.random.default_rng(0).normal(size=(40, 20)), n_components=n_components, init="pca")
+    assert model._state["latent_factor"].ndim == n_axes
+    assert model.embedding_std_.shape == (40, n_components)

@@ -77,9 +77,12 @@ def test_settled_columns_are_at_a_maximum_in_weights_dispersion_and_amplitude():
         assert abs(ahead - behind) / 2e-4 < 1e-6
 
 
-def test_columns_settle_alike_in_any_batches(monkeypatch):
-    data = (group("counts", 5)[1],)
-    arguments = [GroupPlan(Poisson(), 5, 5)], WHOLE[None], data, flat_state(data, [{}]), 5
+@pytest.mark.parametrize("kind", ["counts", "gaussian"])
+def test_columns_settle_alike_in_any_batches(kind, monkeypatch):
+    """Also where they share a noise."""
+    data = (group(kind, 5)[1],)
+    likelihood, learned = (Poisson(), {}) if kind == "counts" else (Gaussian(), {"log_noise": np.zeros(1)})
+    arguments = [GroupPlan(likelihood, 5, 5)], WHOLE[None], data, flat_state(data, [learned]), 5
     (whole,) = settling.settle(*arguments)
     monkeypatch.setattr(settling, "_COLUMNS_AT_ONCE", 2)
     (parts,) = settling.settle(*arguments)
