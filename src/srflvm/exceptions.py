@@ -14,3 +14,7 @@ class NumericalError(ArithmeticError):
 class ModelFileError(ValueError):
     """A model file is damaged, truncated, foreign, or written by a newer version; or a model
     cannot be saved."""
+
+
+class MissingEntriesError(DataError):
+    """Data that are read in pieces have holes."""
