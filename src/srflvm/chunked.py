@@ -94,7 +94,7 @@ def _backward(mesh, residuals, cotangent):
     pull_back = _over_devices(mesh, _pull_back, (Spec(ROWS), Spec()))
     d_chunks, d_frequencies = pull_back(rows, (frequencies, terms.slope, terms.pull))
     d_latents = d_chunks.reshape(-1, latents.shape[1])[: len(latents)]
-    d_noise, d_ratio = scalar_gradients(noise, ratio, targets, solution, terms.trace)
+    d_noise, d_ratio = scalar_gradients(noise, ratio, targets, solution, terms)
     return d_latents, d_frequencies.astype(dtype), cotangent * d_noise, cotangent * d_ratio, None
 
 
