@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# pi as the sum of two float32 numbers, the first with so many trailing zeros that small multiples of it and of
-# its half are exact: the phase is reduced without losing digits.
+# pi as the sum of two float32 numbers, the first with so many trailing zeros that small multiples of it and
+# of its half are exact: the phase is reduced without losing digits.
 _PI_HIGH = np.float32(3.140625)
 _PI_LOW = np.float32(np.pi - 3.140625)
 
