@@ -22,6 +22,7 @@ from jax import Array
 from sklearn.neighbors import NearestNeighbors
 
 from srflvm._types import FloatArray
+from srflvm.compiling import quickly_compiled
 from srflvm.features import fourier_features
 from srflvm.newton import Place, inverse_root, jacobian, minimise
 from srflvm.rowwise import chunk_size, padded_chunks
@@ -76,7 +77,7 @@ def _problem(posterior: GaussianPosterior) -> Problem:
     return Problem(*map(jnp.asarray, (loadings, posterior.frequencies, posterior.anchors, outputs)))
 
 
-@jax.jit
+@quickly_compiled
 def _solve_rows(problem: Problem, targets: Array, similar: Array) -> tuple[Array, Array]:
     start = _starting_latents(problem, targets, similar)
     latents, hessian = minimise(partial(_evaluate, problem, targets), partial(_hessian, problem), start)

@@ -23,7 +23,14 @@ from srflvm.evidence import smallest_ratio
 from srflvm.features import fourier_features
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import row_chunks
-from srflvm.regression import Fit, Statistics, best_noise, posterior_covariance, posterior_weights
+from srflvm.regression import (
+    Fit,
+    Statistics,
+    best_noise,
+    log_evidence,
+    posterior_covariance,
+    posterior_weights,
+)
 
 N_FREQUENCY_DRAWS = 4
 MOST_ANCHORS = 20_000
@@ -81,8 +88,7 @@ def freeze_filled(
     """
     compressed = replace(data, scores=filled @ data.columns.directions, total_square=float(np.sum(filled**2)))
     frequencies = _best_frequencies(state, latents, compressed, settings, rng)
-    floor = smallest_ratio(len(filled), np.asarray(state["latent_mean"]).dtype)
-    fit = Fit(float(np.exp(state["log_noise"])), floor + float(np.exp(state["log_ratio"])), 0.0)
+    fit = _noise_of_the_fit(state, len(filled))
     filled, weights, covariance, fit = _solve_filled(frequencies, latents, filled, missing, fit)
     anchors = np.sort(rng.permutation(len(filled))[:MOST_ANCHORS])
     return GaussianPosterior(
@@ -134,16 +140,22 @@ def _inflation(latent_share: float, weight_share: float) -> float:
     return max(1.0 / (1.0 - both) / (1.0 + sum(apart)), 1.0)
 
 
+def _noise_of_the_fit(state: State, n_rows: int) -> Fit:
+    floor = smallest_ratio(n_rows, np.asarray(state["latent_mean"]).dtype)
+    return Fit(float(np.exp(state["log_noise"])), floor + float(np.exp(state["log_ratio"])), 0.0)
+
+
 def _best_frequencies(
     state: State, latents: Embedding, data: Compressed, settings: Settings, rng: np.random.RandomState
 ) -> FloatArray:
-    """The draw with the highest evidence, on some of the rows if there are many."""
+    """The draw with the highest evidence at the fit's noise, on some of the rows if there are many."""
     rows = np.sort(rng.permutation(len(data.scores))[:_ROWS_TO_COMPARE_DRAWS])
     some_latents, some_data = Embedding(latents.mean[rows], latents.cholesky[rows]), data.rows(rows)
 
+    fit = _noise_of_the_fit(state, len(data.scores))
+
     def evidence(frequencies: FloatArray) -> float:
-        statistics = _statistics(frequencies, some_latents, some_data)
-        return best_noise(statistics, _FLOOR * statistics.n_rows).log_evidence
+        return log_evidence(_statistics(frequencies, some_latents, some_data), fit.noise, fit.ratio)
 
     return max(draw_frequencies(state, settings, rng), key=evidence)
 

@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from srflvm._types import FloatArray
+from srflvm.compiling import quickly_compiled
 from srflvm.embedding import Embedding
 from srflvm.likelihoods import Likelihood
 from srflvm.likelihoods._base import Expected
@@ -56,7 +57,7 @@ def similar_anchors(working: FloatArray, anchor_working: FloatArray, n_neighbour
     return np.concatenate(parts)
 
 
-@partial(jax.jit, static_argnames="likelihoods")
+@partial(quickly_compiled, static_argnames="likelihoods")
 def _solve_rows(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], starts: Array) -> tuple[Array, Array]:
     def loss_at(latents: Array) -> Array:
         return _loss(likelihoods, frozen, rows, latents)
