@@ -14,3 +14,7 @@ class NumericalError(ArithmeticError):
 class ModelFileError(ValueError):
     """A model file is damaged, truncated, foreign, or written by a newer version; or a model
     cannot be saved."""
+
+
+# What a user can put right. Anything else is a defect, and its traceback is worth having.
+EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)
