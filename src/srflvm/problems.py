@@ -16,9 +16,10 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, StartingPoint
+from srflvm.chunked import chunk_targets
 from srflvm.compression import Compressed, compress
 from srflvm.embedding import Embedding
-from srflvm.evidence import Targets, smallest_ratio
+from srflvm.evidence import smallest_ratio
 from srflvm.filling import low_rank_fill
 from srflvm.freezing import freeze_filled, freeze_shared
 from srflvm.layers import FillingLayer, HoleyData, Layer, SharedData, SharedLayer
@@ -104,11 +105,8 @@ class SharedProblem:
         return None
 
     def fit_data(self, dtype: np.dtype) -> SharedData:
-        targets = Targets(
-            jnp.asarray(self.working.scores, dtype),
-            jnp.asarray(self.working.total_square),
-            jnp.asarray(float(self.working.n_columns)),
-        )
+        working = self.working
+        targets = chunk_targets(working.scores, working.total_square, working.n_columns, dtype)
         return SharedData(targets, jnp.asarray(smallest_ratio(self.n_rows, dtype)))
 
     def layer_state(self, start: StartingPoint, rng: np.random.RandomState, options: Any) -> State:
