@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm import fitting
-from srflvm._inputs import read_data
+from srflvm._inputs import read_source
 from srflvm._types import FloatArray
 from srflvm.fitted import record
 from srflvm.journal import open_journal
@@ -239,25 +239,26 @@ class SRFLVM(Queries):
 
         Parameters
         ----------
-        Y : array-like of shape (N, M)
-            Numeric data; NaN, NA and masked entries are missing and are not used.
+        Y : array-like, sparse matrix or path, of shape (N, M)
+            Numeric data; NaN, NA and masked entries are missing and are not used. Zeros of a sparse matrix
+            are data. Also the path of a .npy, .npz (SciPy sparse), .zarr or .parquet file, an
+            `np.memmap` or a Zarr array: such data are read in pieces and never held as a whole.
         y : ignored
         mask : boolean array of shape (N, M), default=None
-            True where an entry is to be taken as missing.
+            True where an entry is to be taken as missing. Only for arrays in memory.
         sizes : array of shape (N,), default=None
             Size factors of the rows, for counts.
         """
         check.check_parameters(self)
-        Y = read_data(self, Y, mask, reset=True)
+        source = read_source(self, Y, mask, reset=True)
         names = getattr(self, "feature_names_in_", None)
-        choice = choosing.choose(self.likelihood, Y.shape[1], names)
-        choosing.check_columns(choice, Y, names)
+        choice = choosing.choose(self.likelihood, source.n_columns, names)
         state = getattr(self, "_state", None) if self.warm_start else None
-        journal, rng = open_journal(self, Y, choice, sizes, state)
-        problem = pose(self, Y, choice, sizes)
+        journal, rng = open_journal(self, source, choice, sizes, state)
+        problem = pose(self, source, choice, sizes)
         options = replace(self._options(problem), journal=journal)
         if state is not None:
-            check.check_warm_state(state, options, len(Y))
+            check.check_warm_state(state, options, source.n_rows)
             check.check_warm_layer(self._posterior, state, problem)
         fitted = fitting.fit(problem, options, rng, state)
         record(self, fitted)
@@ -278,6 +279,7 @@ class SRFLVM(Queries):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         return tags
 
     def _options(self, problem: Problem) -> fitting.Options:

@@ -16,5 +16,9 @@ class ModelFileError(ValueError):
     cannot be saved."""
 
 
+class MissingEntriesError(DataError):
+    """Data that are read in pieces have holes."""
+
+
 # What a user can put right. Anything else is a defect, and its traceback is worth having.
 EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)

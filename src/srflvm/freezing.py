@@ -16,7 +16,7 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, frequency_sampler
-from srflvm.compression import Compressed
+from srflvm.compression import Columns, Compressed
 from srflvm.cubature import points_for_sums
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
@@ -24,6 +24,7 @@ from srflvm.features import fourier_features
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import row_chunks
 from srflvm.regression import Fit, Statistics, best_noise, posterior_covariance, posterior_weights
+from srflvm.sources import Source, pieces
 
 N_FREQUENCY_DRAWS = 4
 MOST_ANCHORS = 20_000
@@ -40,7 +41,7 @@ def freeze_shared(
     state: State,
     latents: Embedding,
     data: Compressed,
-    Y: FloatArray,
+    source: Source,
     settings: Settings,
     rng: np.random.RandomState,
 ) -> GaussianPosterior:
@@ -49,9 +50,9 @@ def freeze_shared(
     statistics = _statistics(frequencies, latents, data)
     fit = best_noise(statistics, _FLOOR * statistics.n_rows)
     weights, covariance = posterior_weights(
-        statistics.gram, _full_cross(frequencies, latents, data.columns.standardise(Y)), fit.ratio
+        statistics.gram, _full_cross(frequencies, latents, source, data.columns), fit.ratio
     )
-    anchors = np.sort(rng.permutation(len(Y))[:MOST_ANCHORS])
+    anchors = np.sort(rng.permutation(source.n_rows)[:MOST_ANCHORS])
     return GaussianPosterior(
         columns=data.columns,
         frequencies=frequencies,
@@ -60,7 +61,7 @@ def freeze_shared(
         noise=fit.noise,
         ratio=fit.ratio,
         anchors=latents.mean[anchors],
-        anchor_scores=data.scores[anchors],
+        anchor_scores=np.asarray(data.scores[anchors], np.float64),
     )
 
 
@@ -170,12 +171,15 @@ def _statistics(frequencies: FloatArray, latents: Embedding, data: Compressed) -
     return Statistics(gram, cross, data.total_square, len(data.scores), data.n_columns)
 
 
-def _full_cross(frequencies: FloatArray, latents: Embedding, standardised: FloatArray) -> FloatArray:
-    """E[Phi]'Y with all M columns of the standardised data."""
-    cross = np.zeros((2 * len(frequencies), standardised.shape[1]))
-    for rows in row_chunks(len(standardised)):
+def _full_cross(frequencies: FloatArray, latents: Embedding, source: Source, columns: Columns) -> FloatArray:
+    """E[Phi]'Y with all M columns, standardised. The points of q(X) belong to chunks of rows, as in
+    `_statistics`; a chunk of wide rows is read in several pieces."""
+    cross = np.zeros((2 * len(frequencies), source.n_columns))
+    for rows in row_chunks(source.n_rows):
         features = np.mean(_point_features(frequencies, latents, rows), axis=0)
-        cross += features.T @ standardised[rows]
+        for part, piece in pieces(source, rows.start, rows.stop):
+            inside = slice(part.start - rows.start, part.stop - rows.start)
+            cross += features[inside].T @ columns.standardise(piece)
     return cross
 
 

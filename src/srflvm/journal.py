@@ -28,9 +28,9 @@ from srflvm import bcd, leg_files
 from srflvm._containers import UNFINISHED_FILES, write_whole
 from srflvm._inputs import read_sizes
 from srflvm._likelihood_choice import Choice
-from srflvm._types import FloatArray
 from srflvm.fingerprints import Fingerprint, differences, draws_its_seed, fingerprint
 from srflvm.leg_files import Leg
+from srflvm.sources import Source
 
 # While a leg is under way there are so many seconds between writes, and so many times what a write takes:
 # writing then costs at most a twentieth of the time.
@@ -122,7 +122,7 @@ class FolderJournal:
 
 
 def open_journal(
-    estimator: Any, Y: FloatArray, choice: Choice, sizes: Any, state: Any
+    estimator: Any, source: Source, choice: Choice, sizes: Any, state: Any
 ) -> tuple[Journal, np.random.RandomState]:
     """The journal that an estimator asks for, and the random numbers of the fit.
 
@@ -130,8 +130,8 @@ def open_journal(
     """
     if estimator.checkpoint_dir is None:
         return NoJournal(), check_random_state(estimator.random_state)
-    log_sizes = None if sizes is None else read_sizes(sizes, len(Y))
-    own = fingerprint(estimator, Y, choice, log_sizes, state)
+    log_sizes = None if sizes is None else read_sizes(sizes, source.n_rows)
+    own = fingerprint(estimator, source, choice, log_sizes, state)
     folder = _make_folder(estimator.checkpoint_dir)
     stored = _stored_fits(folder)
     seed = estimator.random_state

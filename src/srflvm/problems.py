@@ -17,12 +17,13 @@ from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, StartingPoint
 from srflvm.chunked import chunk_targets
-from srflvm.compression import Compressed, compress
-from srflvm.embedding import Embedding
+from srflvm.compression import Compressed, compress, compress_source
+from srflvm.embedding import Embedding, embed
 from srflvm.evidence import smallest_ratio
 from srflvm.filling import low_rank_fill
 from srflvm.freezing import freeze_filled, freeze_shared
 from srflvm.layers import FillingLayer, HoleyData, Layer, SharedData, SharedLayer
+from srflvm.sources import ArraySource, Source
 
 
 class Problem(Protocol):
@@ -83,23 +84,23 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class SharedProblem:
-    """Gaussian data without holes."""
+    """Gaussian data without holes, read in pieces. Only freezing reads them again after the compression."""
 
-    Y: FloatArray
+    source: Source
     working: Compressed
     layer = SharedLayer()
 
     @classmethod
-    def of(cls, Y: FloatArray, n_directions: int | str) -> SharedProblem:
-        return cls(Y, compress(Y, n_directions))
+    def of(cls, source: Source, n_directions: int | str, dtype: np.dtype) -> SharedProblem:
+        return cls(source, compress_source(source, n_directions, dtype))
 
     @property
     def n_rows(self) -> int:
-        return len(self.Y)
+        return self.source.n_rows
 
     @property
     def n_entries(self) -> int:
-        return self.Y.size
+        return self.source.n_rows * self.source.n_columns
 
     def pilot(self) -> None:
         return None
@@ -119,16 +120,16 @@ class SharedProblem:
         return {}
 
     def rows(self, index: np.ndarray) -> SharedProblem:
-        return SharedProblem(self.Y[index], self.working.rows(index))
+        return SharedProblem(ArraySource(self.source.take(index)), self.working.rows(index))
 
     def freeze(
         self, state: State, latents: Embedding, settings: Settings, rng: np.random.RandomState
     ) -> tuple[Any, Embedding]:
-        posterior = freeze_shared(state, latents, self.working, self.Y, settings, rng)
+        posterior = freeze_shared(state, latents, self.working, self.source, settings, rng)
         return posterior, self.place(posterior)
 
     def place(self, posterior: Any) -> Embedding:
-        return posterior.place(self.Y)
+        return embed(posterior, self.working.scores)
 
     def in_data_units(self, bound: float) -> float:
         return bound - self.n_entries * np.log(self.working.columns.scale)
