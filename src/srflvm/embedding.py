@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 from sklearn.neighbors import NearestNeighbors
 
+from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.features import fourier_features
 from srflvm.newton import Place, inverse_root, jacobian, minimise
@@ -61,6 +62,7 @@ def embed(posterior: GaussianPosterior, scores: FloatArray) -> Embedding:
         problem = _problem(posterior)
         for start in range(0, len(scores), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
+            parallel.note(f"placing rows from {start} on")
             mean[rows], cholesky[rows] = _embed_piece(problem, search, posterior.noise, scores[rows], size)
     return Embedding(mean, cholesky)
 

@@ -11,16 +11,17 @@ from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm import fitting
+from srflvm import fitting, parallel
 from srflvm._inputs import read_source
 from srflvm._types import FloatArray
 from srflvm.fitted import record
 from srflvm.journal import open_journal
-from srflvm.posing import pose
+from srflvm.posing import check_processes, pose
 from srflvm.problems import Problem
 from srflvm.progress import PrintProgress
 from srflvm.queries import Queries
 from srflvm.site_problem import SiteProblem
+from srflvm.sources import Source
 
 MOST_FREQUENCIES = 300
 
@@ -251,8 +252,22 @@ class SRFLVM(Queries):
         """
         check.check_parameters(self)
         source = read_source(self, Y, mask, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        choice = choosing.choose(self.likelihood, source.n_columns, names)
+        choice = choosing.choose(self.likelihood, source.n_columns, getattr(self, "feature_names_in_", None))
+        check_processes(self, choice, source.n_rows)
+        with parallel.guarded(self.checkpoint_dir):
+            fitted = self._fitted_by_processes(source, choice, sizes)
+        record(self, fitted)
+        if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
+            self._warn_not_converged(self._max_iter(source.n_rows))
+        return self
+
+    def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+        """Many rows are dealt out over the processes; a few are left to the first."""
+        if source.n_rows > fitting.MOST_LANDMARKS:
+            return self._fitted(source, choice, sizes)
+        return parallel.by_first(lambda: self._fitted(source, choice, sizes))
+
+    def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
         state = getattr(self, "_state", None) if self.warm_start else None
         journal, rng = open_journal(self, source, choice, sizes, state)
         problem = pose(self, source, choice, sizes)
@@ -260,11 +275,7 @@ class SRFLVM(Queries):
         if state is not None:
             check.check_warm_state(state, options, source.n_rows)
             check.check_warm_layer(self._posterior, state, problem)
-        fitted = fitting.fit(problem, options, rng, state)
-        record(self, fitted)
-        if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            self._warn_not_converged(options.max_iter)
-        return self
+        return fitting.fit(problem, options, rng, state)
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None
@@ -292,7 +303,7 @@ class SRFLVM(Queries):
         if not isinstance(init, str):
             init = check.check_initial_latents(init, problem.n_rows, self.n_components)
         callbacks = tuple(self.callbacks or ())
-        if self.verbose:
+        if self.verbose and parallel.is_first():
             callbacks = (*callbacks, PrintProgress(int(self.verbose)))
         return fitting.Options(
             n_components=int(self.n_components),

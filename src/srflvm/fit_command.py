@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 from dataclasses import asdict, dataclass
@@ -59,7 +58,7 @@ def run(job: Job, peers: Peers, *, n_processes: int, distributed: bool) -> int:
         return _run_here(job, n_processes, peers.timeout)
     if distributed or any(given):
         return launching.run_workers([_command(job, peers)], job.advice)
-    _fit(job, job.parameters)
+    _fit(job)
     return 0
 
 
@@ -73,10 +72,10 @@ def _command(job: Job, peers: Peers) -> list[str]:
     return [sys.executable, "-m", "srflvm.fit_command", json.dumps([asdict(job), asdict(peers)])]
 
 
-def _fit(job: Job, parameters: dict[str, Any]) -> None:
+def _fit(job: Job) -> None:
     from srflvm import SRFLVM, parallel
 
-    model = SRFLVM(**parameters).fit(read_table(Path(job.data)))
+    model = SRFLVM(**job.parameters).fit(read_table(Path(job.data)))
     if parallel.is_first():
         model.save(job.output)
         per_entry = model.elbo_ / (model.embedding_.shape[0] * model.n_features_in_)
@@ -84,14 +83,12 @@ def _fit(job: Job, parameters: dict[str, Any]) -> None:
 
 
 def _work(job: Job, peers: Peers) -> None:
-    """Be one of several processes. Ctrl-C asks all of them to stop after the sweep they are at."""
+    """Be one of several processes."""
     from srflvm import parallel
 
-    wishes: list[int] = []
-    signal.signal(signal.SIGINT, lambda *_: wishes.append(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     parallel.start(peers.coordinator, peers.n_processes, peers.index, peer_timeout=peers.timeout)
-    _fit(job, job.parameters | {"callbacks": [lambda progress: bool(wishes)]})
+    _fit(job)
 
 
 def _end_with_parent() -> None:

@@ -12,6 +12,8 @@ import atexit
 import os
 import pickle
 import secrets
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -39,6 +41,7 @@ _SECONDS_FOR_A_VERDICT = 45.0
 
 _watchdog: Watchdog | None = None
 _is_alone = False
+_interrupts: list[int] = []
 
 T = TypeVar("T")
 
@@ -189,8 +192,7 @@ def anywhere(*flags: bool) -> tuple[bool, ...]:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """This process works by itself for a while; the others wait for what it has `from_first`."""
+def _alone() -> Iterator[None]:
     global _is_alone
     _is_alone = True
     try:
@@ -223,15 +225,35 @@ def note(doing: str) -> None:
         _watchdog.advance(doing)
 
 
+def by_first(work: Callable[[], T]) -> T:
+    """What `work` gives to process 0, which does it alone while the others wait."""
+    if n_processes() == 1:
+        return work()
+    result = None
+    if is_first():
+        with _alone():
+            result = work()
+    return from_first(result)  # pyright: ignore[reportReturnType]
+
+
+def is_interrupted() -> bool:
+    """Whether Ctrl-C was pressed during work that is `guarded`. Processes have to stop together."""
+    return bool(_interrupts)
+
+
 @contextmanager
 def guarded(checkpoint: Any) -> Iterator[None]:
-    """Work that all processes do together: when it fails in one, the others end with a message."""
+    """Work that all processes do together: when it fails in one, the others end with a message.
+
+    Ctrl-C is only noted, since a process that stops by itself leaves the others waiting.
+    """
     if _watchdog is None:
         yield
         return
     _watchdog.enter(_advice(checkpoint))
     try:
-        yield
+        with _noting_interrupts():
+            yield
     except BaseException as error:
         if _is_about_a_peer(error):
             _watchdog.wait_for_verdict(_SECONDS_FOR_A_VERDICT)
@@ -239,6 +261,19 @@ def guarded(checkpoint: Any) -> Iterator[None]:
         raise
     finally:
         _watchdog.leave()
+
+
+@contextmanager
+def _noting_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _interrupts.clear()
+    before = signal.signal(signal.SIGINT, lambda number, _: _interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _advice(checkpoint: Any) -> str:
