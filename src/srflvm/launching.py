@@ -51,14 +51,23 @@ class Worker:
             self.readers.append(reader)
 
     @property
+    def lost_its_coordinator(self) -> bool:
+        return any(_LOST_COORDINATOR in line for line in self.errors)
+
+    @property
+    def is_a_victim(self) -> bool:
+        """Whether it ended because of another process."""
+        return self.process.returncode == PEER_LOST or self.lost_its_coordinator
+
+    @property
     def complaint(self) -> str:
         """Why it ended, in one line; everything that it said, if it did not put it in one."""
         code, said = self.process.returncode, "".join(self.errors)
-        if _LOST_COORDINATOR in said:
-            return f"process {self.index} was ended by JAX, since process 0 was lost."
         lines = [line for line in self.errors if line.startswith("Error: ")]
         if lines:
             return lines[-1].removeprefix("Error: ").strip()
+        if self.lost_its_coordinator:
+            return f"process {self.index} was ended by JAX, since process 0 was lost."
         if code < 0:
             return f"process {self.index} was killed by {signal.Signals(-code).name}."
         return f"process {self.index} ended with code {code}:\n{said}"
@@ -127,8 +136,8 @@ def _on_its_cores(index: int, n_workers: int) -> Iterator[None]:
 
 
 def _wait(workers: list[Worker]) -> Worker | None:
-    """The first worker that failed, when all have ended; the others do not get long."""
-    failed, deadline, n_interrupts = None, float("inf"), 0
+    """The worker that failed, when all have ended; when one has, the others do not get long."""
+    deadline, n_interrupts = float("inf"), 0
     while any(worker.process.poll() is None for worker in workers) and time.monotonic() < deadline:
         try:
             time.sleep(0.05)
@@ -138,10 +147,10 @@ def _wait(workers: list[Worker]) -> Worker | None:
                 raise
             for worker in workers:
                 worker.process.send_signal(signal.SIGINT)
-        if failed is None:
-            failed = next((worker for worker in workers if worker.process.poll()), None)
-            deadline = time.monotonic() + _SECONDS_TO_END if failed else deadline
-    return failed or next((worker for worker in workers if worker.process.poll()), None)
+        if any(worker.process.poll() for worker in workers):
+            deadline = min(deadline, time.monotonic() + _SECONDS_TO_END)
+    failed = [worker for worker in workers if worker.process.poll()]
+    return min(failed, key=lambda worker: worker.is_a_victim, default=None)
 
 
 def _read(stream: IO[str] | None, take) -> None:

@@ -13,9 +13,11 @@ import os
 import pickle
 import secrets
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -86,7 +88,15 @@ def _start_watchdog(coordinator: str | None, peer_timeout: float) -> None:
     token, addresses = from_first((secrets.token_hex(16), addresses))
     _watchdog = Watchdog(process_index(), n_processes(), peer_timeout, token)
     _watchdog.start(listener, addresses)
+    sys.excepthook = partial(_fail, sys.excepthook)
     atexit.register(_leave)
+
+
+def _fail(show: Callable[..., None], kind: type[BaseException], error: BaseException, *more: Any) -> None:
+    """An error that nobody caught ends the peers too."""
+    if _watchdog is not None:
+        _watchdog.fail(f"{kind.__name__}: {error}")
+    show(kind, error, *more)
 
 
 def _leave() -> None:

@@ -203,7 +203,7 @@ class Watchdog:
         return ", ".join(listed) if any(doing.values()) else ""
 
     def _end(self, verdict: str) -> None:
-        if self._is_over.is_set():
+        if self._is_over.is_set() or self.failed:
             return
         if self.index == 0:
             for peer in self._peers:
