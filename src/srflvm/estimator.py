@@ -11,16 +11,17 @@ from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm import fitting
-from srflvm._inputs import read_data
+from srflvm import fitting, parallel
+from srflvm._inputs import read_source
 from srflvm._types import FloatArray
 from srflvm.fitted import record
 from srflvm.journal import open_journal
-from srflvm.posing import pose
+from srflvm.posing import check_processes, pose
 from srflvm.problems import Problem
 from srflvm.progress import PrintProgress
 from srflvm.queries import Queries
 from srflvm.site_problem import SiteProblem
+from srflvm.sources import Source
 
 MOST_FREQUENCIES = 300
 
@@ -239,31 +240,42 @@ class SRFLVM(Queries):
 
         Parameters
         ----------
-        Y : array-like of shape (N, M)
-            Numeric data; NaN, NA and masked entries are missing and are not used.
+        Y : array-like, sparse matrix or path, of shape (N, M)
+            Numeric data; NaN, NA and masked entries are missing and are not used. Zeros of a sparse matrix
+            are data. Also the path of a .npy, .npz (SciPy sparse), .zarr or .parquet file, an
+            `np.memmap` or a Zarr array: such data are read in pieces and never held as a whole.
         y : ignored
         mask : boolean array of shape (N, M), default=None
-            True where an entry is to be taken as missing.
+            True where an entry is to be taken as missing. Only for arrays in memory.
         sizes : array of shape (N,), default=None
             Size factors of the rows, for counts.
         """
         check.check_parameters(self)
-        Y = read_data(self, Y, mask, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        choice = choosing.choose(self.likelihood, Y.shape[1], names)
-        choosing.check_columns(choice, Y, names)
-        state = getattr(self, "_state", None) if self.warm_start else None
-        journal, rng = open_journal(self, Y, choice, sizes, state)
-        problem = pose(self, Y, choice, sizes)
-        options = replace(self._options(problem), journal=journal)
-        if state is not None:
-            check.check_warm_state(state, options, len(Y))
-            check.check_warm_layer(self._posterior, state, problem)
-        fitted = fitting.fit(problem, options, rng, state)
+        source = read_source(self, Y, mask, reset=True)
+        choice = choosing.choose(self.likelihood, source.n_columns, getattr(self, "feature_names_in_", None))
+        check_processes(self, choice, source.n_rows)
+        with parallel.guarded(self.checkpoint_dir):
+            fitted = self._fitted_by_processes(source, choice, sizes)
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            self._warn_not_converged(options.max_iter)
+            self._warn_not_converged(self._max_iter(source.n_rows))
         return self
+
+    def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+        """Many rows are dealt out over the processes; a few are left to the first."""
+        if source.n_rows > fitting.MOST_LANDMARKS:
+            return self._fitted(source, choice, sizes)
+        return parallel.by_first(lambda: self._fitted(source, choice, sizes))
+
+    def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+        state = getattr(self, "_state", None) if self.warm_start else None
+        journal, rng = open_journal(self, source, choice, sizes, state)
+        problem = pose(self, source, choice, sizes)
+        options = replace(self._options(problem), journal=journal)
+        if state is not None:
+            check.check_warm_state(state, options, source.n_rows)
+            check.check_warm_layer(self._posterior, state, problem)
+        return fitting.fit(problem, options, rng, state)
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None
@@ -278,6 +290,7 @@ class SRFLVM(Queries):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         return tags
 
     def _options(self, problem: Problem) -> fitting.Options:
@@ -290,7 +303,7 @@ class SRFLVM(Queries):
         if not isinstance(init, str):
             init = check.check_initial_latents(init, problem.n_rows, self.n_components)
         callbacks = tuple(self.callbacks or ())
-        if self.verbose:
+        if self.verbose and parallel.is_first():
             callbacks = (*callbacks, PrintProgress(int(self.verbose)))
         return fitting.Options(
             n_components=int(self.n_components),

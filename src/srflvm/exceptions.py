@@ -14,3 +14,11 @@ class NumericalError(ArithmeticError):
 class ModelFileError(ValueError):
     """A model file is damaged, truncated, foreign, or written by a newer version; or a model
     cannot be saved."""
+
+
+class MissingEntriesError(DataError):
+    """Data that are read in pieces have holes."""
+
+
+# What a user can put right. Anything else is a defect, and its traceback is worth having.
+EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)

@@ -29,6 +29,7 @@ from srflvm.problems import SharedProblem
 from srflvm.rowwise import function_values
 from srflvm.settling import Settled, settle
 from srflvm.site_posterior import SitePosterior
+from srflvm.sources import ArraySource
 
 _FEWEST_IN_BATCH = 64
 _MOST_IN_BATCH = 512
@@ -94,7 +95,7 @@ class SiteProblem:
     def pilot(self) -> SharedProblem:
         """The working data, as if they were Gaussian."""
         directions = self.working.columns.directions
-        return SharedProblem(self.working.scores @ directions.T, self.working)
+        return SharedProblem(ArraySource(self.working.scores @ directions.T), self.working)
 
     def fit_data(self, dtype: np.dtype) -> tuple[GroupData, ...]:
         return tuple(
