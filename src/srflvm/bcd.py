@@ -122,7 +122,7 @@ def _solve(
     return {**state, **proposal} if accepted else state, ((),), outcome
 
 
-def _climb_steps(
+def climb_steps(
     group: tuple[GradientBlock, ...], key: Array, state: State, memories: tuple, data: Any, rate: Array
 ) -> tuple[State, tuple[GradientMemory, ...], Outcome]:
     """The steps of several blocks with one objective, one block after the other, in one scan."""
@@ -152,7 +152,7 @@ def _climb_steps(
     return {**state, **mine, **carried}, memories, Outcome(first, jnp.sum(jnp.isnan(bounds)))
 
 
-_climb = quickly_compiled(_climb_steps, static_argnames=("group",))
+_climb = quickly_compiled(climb_steps, static_argnames=("group",))
 
 
 def all_finite(tree: Any) -> Array:

@@ -181,7 +181,7 @@ def gather_rows(own: np.ndarray) -> np.ndarray:
 
 def sum_over_processes(*own: FloatArray) -> list[FloatArray]:
     """Sums of float64 arrays over the processes, in their order: the same bits everywhere."""
-    return [sum(parts[1:], parts[0]) for parts in zip(*gather(own), strict=True)]
+    return [np.sum(parts, axis=0) for parts in zip(*gather(own), strict=True)]
 
 
 def from_first(own: T) -> T:
