@@ -49,10 +49,10 @@ def test_rows_cost_the_same_each():
 
 
 def test_what_cannot_fit_is_refused_with_numbers_before_it_starts(monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 3e8)
+    monkeypatch.setattr(memory, "available", lambda: 1e8)
     Y = np.random.RandomState(0).standard_normal((60, 5))
     with pytest.raises(
-        MemoryError, match=r"needs about 0\.\d\d GB .*programs 0\.25 GB.*only 0\.30 GB are free"
+        MemoryError, match=r"needs about 0\.\d\d GB .*programs 0\.20 GB.*only 0\.10 GB are free"
     ):
         SRFLVM(random_state=0).fit(Y)
 

@@ -11,9 +11,9 @@ data holds, in bytes,
     columns     40 M^2         Gram matrix, scaled copy and eigenvectors, or the sketch for many columns
     features    100 L^2 + 8 B L s + 16384 (2 Q + 3) L
                                algebra of the regression, a chunk's features, and those of a frozen chunk
-    pieces      100 MB         rows as they are read, centred
-    landmarks   40 K M         K = min(N, 5000) rows in float64 with copies
-    programs    250 MB         compiled programs, and what compiling them takes
+    pieces      100 MB         rows as they are read, centred (25 N M where that is less)
+    landmarks   16 K M         K = min(N, 5000) rows in float64, and a copy
+    programs    200 MB         compiled programs, and what compiling them takes
 
 With holes, or with a site for every entry, the arrays of all N M entries dominate: measured, 150 and 220
 bytes an entry (`ENTRY_BYTES`), in place of scores and columns.
@@ -32,8 +32,8 @@ from srflvm.posterior import CHUNK
 
 ENTRY_BYTES = {"filled": 150.0, "sites": 220.0}
 
-_PIECES = 100e6
-_PROGRAMS = 250e6
+_PIECE_ENTRIES = 4e6
+_PROGRAMS = 200e6
 
 # Control groups (versions 2 and 1) that may allow a process less than the machine has: limit and use.
 _GROUPS = (
@@ -80,8 +80,8 @@ def needed(kind: str, shape: Shape) -> Memory:
         "features": 100.0 * features**2
         + 8.0 * chunk_shape(n)[1] * features * size
         + 8.0 * CHUNK * (2 * q + 3) * features,
-        "pieces": _PIECES,
-        "landmarks": 40.0 * min(n, MOST_LANDMARKS) * m,
+        "pieces": 25.0 * min(n * m, _PIECE_ENTRIES),
+        "landmarks": 16.0 * min(n, MOST_LANDMARKS) * m,
         "programs": _PROGRAMS,
     }
     if kind in ENTRY_BYTES:
