@@ -25,10 +25,11 @@ from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
+from srflvm import parallel
 from srflvm.evidence import row_gradient_terms, scalar_gradients, solve
 from srflvm.features import fourier_features
 
-ROWS = "rows"
+ROWS = parallel.ROWS
 
 # Rows of a chunk. The features of a few thousand rows fit in a cache, and products with fewer are slower.
 MOST_CHUNK_ROWS = 2048
@@ -51,16 +52,19 @@ def chunk_shape(n_rows: int) -> tuple[int, int]:
     return n_chunks, -(-n_rows // n_chunks)
 
 
-def chunk_targets(scores: np.ndarray, total_square: float, n_columns: int, dtype: Any) -> ChunkedTargets:
-    """Targets of the rows of `scores` (N, R)."""
-    n_rows = len(scores)
-    n_chunks, size = chunk_shape(n_rows)
-    padding = n_chunks * size - n_rows
-    present = np.pad(np.ones(n_rows, dtype), (0, padding)).reshape(n_chunks, size)
+def chunk_targets(
+    scores: np.ndarray, total_square: float, n_columns: int, dtype: Any, n_rows: int | None = None
+) -> ChunkedTargets:
+    """Targets of the rows of `scores` (N, R), or of `n_rows` rows of which this process has those."""
+    n_rows = len(scores) if n_rows is None else n_rows
+    size = chunk_shape(n_rows)[1]
+    n_padded = parallel.padded_rows(n_rows, size) // parallel.n_processes()
+    padding = n_padded - len(scores)
+    present = np.pad(np.ones(len(scores), dtype), (0, padding)).reshape(-1, size)
     padded = np.pad(scores.astype(dtype, copy=False), ((0, padding), (0, 0)))
     return ChunkedTargets(
-        jnp.asarray(padded.reshape(n_chunks, size, -1)),
-        jnp.asarray(present),
+        parallel.shard_rows(padded.reshape(-1, size, padded.shape[1])),
+        parallel.shard_rows(present),
         jnp.asarray(total_square),
         jnp.asarray(float(n_columns)),
         jnp.asarray(float(n_rows)),
@@ -94,7 +98,7 @@ def _backward(mesh, residuals, cotangent):
     pull_back = _over_devices(mesh, _pull_back, (Spec(ROWS), Spec()))
     d_chunks, d_frequencies = pull_back(rows, (frequencies, terms.slope, terms.pull))
     d_latents = d_chunks.reshape(-1, latents.shape[1])[: len(latents)]
-    d_noise, d_ratio = scalar_gradients(noise, ratio, targets, solution, terms.trace)
+    d_noise, d_ratio = scalar_gradients(noise, ratio, targets, solution, terms)
     return d_latents, d_frequencies.astype(dtype), cotangent * d_noise, cotangent * d_ratio, None
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from srflvm import parallel
 from srflvm._types import FloatArray
+from srflvm.dealing import own_range
 from srflvm.exceptions import DataError, MissingEntriesError
 from srflvm.sources import Source, pieces
 
@@ -39,23 +41,41 @@ class ColumnMoments:
         mean = values.mean(axis=0)
         if np.isnan(mean).any():
             _refuse_hole(rows, values)
-        self._lowest = np.minimum(self._lowest, values.min(axis=0))
-        self._highest = np.maximum(self._highest, values.max(axis=0))
-        if self.n_rows == 0:
-            self.mean = mean
-        shift, n_rows = mean - self.mean, self.n_rows + len(values)
-        weight = self.n_rows * len(values) / n_rows
-        self.mean = self.mean + len(values) / n_rows * shift
-        self.n_rows = n_rows
+        self._widen(values.min(axis=0), values.max(axis=0))
+        self._shift(mean, len(values))
         if self._largest >= _SCALES[1]:
             self._refuse_scale()
         centred = values - mean
-        self.square += float(np.sum(centred**2) + weight * np.sum(shift**2))
+        self.square += float(np.sum(centred**2))
         if self._gram:
             self.image += centred.T @ centred
-            self.image += np.multiply.outer(weight * shift, shift)
         elif self._tests is not None:
             self.image += centred.T @ (centred @ self._tests)
+
+    def merge(self, other: ColumnMoments) -> None:
+        """Take in the moments of other rows, of the same columns and tests."""
+        if other.n_rows == 0:
+            return
+        self._widen(other._lowest, other._highest)
+        self._shift(other.mean, other.n_rows)
+        self.square += other.square
+        self.image += other.image
+
+    def _widen(self, lowest: FloatArray, highest: FloatArray) -> None:
+        self._lowest, self._highest = np.minimum(self._lowest, lowest), np.maximum(self._highest, highest)
+
+    def _shift(self, mean: FloatArray, n_more: int) -> None:
+        """Move to the mean with `n_more` rows of another mean, and add what their distance adds."""
+        if self.n_rows == 0:
+            self.mean = mean
+        shift, n_rows = mean - self.mean, self.n_rows + n_more
+        weight = self.n_rows * n_more / n_rows
+        self.mean = self.mean + n_more / n_rows * shift
+        self.n_rows = n_rows
+        self.square += float(weight * np.sum(shift**2))
+        if self._gram:
+            self.image += np.multiply.outer(weight * shift, shift)
+        elif self._tests is not None:
             self.image += np.multiply.outer(weight * shift, shift @ self._tests)
 
     @property
@@ -82,9 +102,17 @@ class ColumnMoments:
 
 
 def gather(source: Source, tests: FloatArray | None = None, *, gram: bool = False) -> ColumnMoments:
-    """The moments of all rows of a source."""
+    """The moments of all rows of a source, of which each process reads its own."""
     moments = ColumnMoments(source.n_columns, tests, gram=gram)
-    for rows, piece in pieces(source):
+    own = parallel.together(lambda: _gather_own(source, tests, gram=gram))
+    for part in parallel.gather(own):
+        moments.merge(part)
+    return moments
+
+
+def _gather_own(source: Source, tests: FloatArray | None, *, gram: bool) -> ColumnMoments:
+    moments = ColumnMoments(source.n_columns, tests, gram=gram)
+    for rows, piece in pieces(source, *own_range(source.n_rows)):
         moments.add(rows, piece)
     return moments
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from srflvm import nystrom
+from srflvm import nystrom, parallel
 from srflvm._types import FloatArray
 from srflvm.column_moments import ColumnMoments, gather
+from srflvm.dealing import own_range, pick
 from srflvm.sources import ArraySource, Source, pieces
 
 MOST_DIRECTIONS = 100
@@ -53,11 +54,21 @@ class Columns:
 
 @dataclass(frozen=True)
 class Compressed:
-    """Compressed training data. Scores are in float64 unless there are very many."""
+    """Compressed training data. Scores are in float64 unless there are very many.
+
+    Where rows are dealt out over processes, `scores` are those of this process, from row `start` of
+    `n_all_rows` on; columns and `total_square` are those of all rows.
+    """
 
     columns: Columns
     scores: FloatArray
     total_square: float
+    start: int = 0
+    n_all_rows: int | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.scores) if self.n_all_rows is None else self.n_all_rows
 
     @property
     def n_columns(self) -> int:
@@ -65,9 +76,10 @@ class Compressed:
 
     def rows(self, index: np.ndarray) -> Compressed:
         """Some of the rows; what the directions miss is shared out evenly over the rows."""
-        scores = np.asarray(self.scores[index], np.float64)
-        missed = self.total_square - _sum_of_squares(self.scores)
-        share = len(index) / len(self.scores)
+        scores = np.asarray(pick(index, self.scores, self.start), np.float64)
+        (kept,) = parallel.sum_over_processes(np.array(_sum_of_squares(self.scores)))
+        missed = self.total_square - kept
+        share = len(index) / self.n_rows
         return Compressed(self.columns, scores, float(np.sum(scores**2) + share * missed))
 
 
@@ -83,13 +95,14 @@ def compress_source(
     limit = min(source.n_rows, source.n_columns)
     if n_directions != "all":
         limit = min(limit, MOST_DIRECTIONS if n_directions == "auto" else int(n_directions))
-    moments, directions = _leading_directions(source, limit)
+    moments, directions = parallel.from_first(_leading_directions(source, limit))
     columns = Columns(moments.mean, moments.scale, directions)
     many = source.n_rows * directions.shape[1] > MOST_DOUBLE_SCORES
     scores, signs = _scores_and_signs(source, columns, np.dtype(dtype if many else np.float64))
     scores *= signs
     columns = Columns(moments.mean, moments.scale, directions * signs)
-    return Compressed(columns, scores, moments.square / moments.scale**2)
+    start, _ = own_range(source.n_rows)
+    return Compressed(columns, scores, moments.square / moments.scale**2, start, source.n_rows)
 
 
 def _leading_directions(source: Source, limit: int) -> tuple[ColumnMoments, FloatArray]:
@@ -101,6 +114,11 @@ def _leading_directions(source: Source, limit: int) -> tuple[ColumnMoments, Floa
     if n_columns <= n_rows:
         moments = gather(source, gram=True)
         return moments, _leading_eigenpairs(moments.image / moments.scale**2, limit)[1]
+    if parallel.n_processes() > 1:
+        raise ValueError(
+            f"Several processes cannot keep {limit} directions of {n_columns} columns where there are only "
+            f"{n_rows} rows: use compression='auto', or one process."
+        )
     moments = gather(source)
     squares, left = _leading_eigenpairs(_gram_of_rows(source, moments), limit)
     return moments, _from_left(source, moments, left / np.sqrt(squares))
@@ -137,13 +155,18 @@ def _scores_and_signs(source: Source, columns: Columns, dtype: np.dtype) -> tupl
     """Scores (N, R), and signs that make the largest of each column positive: they depend on the scores
     alone, so that rotating the columns of the data changes nothing."""
     n_directions = columns.directions.shape[1]
-    scores, largest = np.empty((source.n_rows, n_directions), dtype), np.zeros(n_directions)
-    for rows, piece in pieces(source):
+    start, stop = own_range(source.n_rows)
+    scores, largest = np.empty((stop - start, n_directions), dtype), np.zeros((1, n_directions))
+    for rows, piece in pieces(source, start, stop):
         part = columns.scores(piece)
-        found = part[np.argmax(np.abs(part), axis=0), np.arange(n_directions)]
-        largest = np.where(np.abs(found) > np.abs(largest), found, largest)
-        scores[rows] = part
-    return scores, np.sign(largest)
+        largest = _largest_of_columns(np.concatenate([largest, part]))
+        scores[rows.start - start : rows.stop - start] = part
+    return scores, np.sign(_largest_of_columns(parallel.gather_rows(largest)))[0]
+
+
+def _largest_of_columns(values: FloatArray) -> FloatArray:
+    """The entry of each column that is furthest from zero, the first of equals (1, R)."""
+    return np.take_along_axis(values, np.argmax(np.abs(values), axis=0)[None], axis=0)
 
 
 def _leading_eigenpairs(matrix: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:

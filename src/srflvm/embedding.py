@@ -20,7 +20,9 @@ import numpy as np
 from jax import Array
 from sklearn.neighbors import NearestNeighbors
 
+from srflvm import parallel
 from srflvm._types import FloatArray
+from srflvm.compiling import quickly_compiled
 from srflvm.features import fourier_features
 from srflvm.newton import Place, inverse_root, jacobian, minimise
 from srflvm.rowwise import chunk_size, padded_chunks
@@ -61,6 +63,7 @@ def embed(posterior: GaussianPosterior, scores: FloatArray) -> Embedding:
         problem = _problem(posterior)
         for start in range(0, len(scores), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
+            parallel.note(f"placing rows from {start} on")
             mean[rows], cholesky[rows] = _embed_piece(problem, search, posterior.noise, scores[rows], size)
     return Embedding(mean, cholesky)
 
@@ -85,7 +88,7 @@ def _problem(posterior: GaussianPosterior) -> Problem:
     return Problem(*map(jnp.asarray, (loadings, posterior.frequencies, posterior.anchors, outputs)))
 
 
-@jax.jit
+@quickly_compiled
 def _solve_rows(problem: Problem, targets: Array, similar: Array) -> tuple[Array, Array]:
     start = _starting_latents(problem, targets, similar)
     latents, hessian = minimise(partial(_evaluate, problem, targets), partial(_hessian, problem), start)

@@ -6,29 +6,19 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm import fitting
+from srflvm import fitting, parallel, resolving
 from srflvm._inputs import read_source
 from srflvm._types import FloatArray
 from srflvm.fitted import record
 from srflvm.journal import open_journal
-from srflvm.posing import pose
-from srflvm.problems import Problem
-from srflvm.progress import PrintProgress
+from srflvm.memory import Memory
+from srflvm.posing import check_processes, kind_of_fit, pose
 from srflvm.queries import Queries
-from srflvm.site_problem import SiteProblem
-
-MOST_FREQUENCIES = 300
-
-# With a site for every entry a step costs columns times the square of the frequencies.
-MOST_FREQUENCIES_WITH_SITES = 50
-
-# With more latents than this, full covariances come to cost as much as the matrix products of a step.
-MOST_CORRELATED_LATENTS = 8
+from srflvm.sources import Source
 
 
 class SRFLVM(Queries):
@@ -251,20 +241,30 @@ class SRFLVM(Queries):
         """
         check.check_parameters(self)
         source = read_source(self, Y, mask, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        choice = choosing.choose(self.likelihood, source.n_columns, names)
+        choice = choosing.choose(self.likelihood, source.n_columns, getattr(self, "feature_names_in_", None))
+        check_processes(self, choice, source.n_rows)
+        with parallel.guarded(self.checkpoint_dir):
+            fitted = self._fitted_by_processes(source, choice, sizes)
+        record(self, fitted)
+        if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
+            self._warn_not_converged(resolving.max_iter(self, source.n_rows))
+        return self
+
+    def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+        """Many rows are dealt out over the processes; a few are left to the first."""
+        if source.n_rows > fitting.MOST_LANDMARKS:
+            return self._fitted(source, choice, sizes)
+        return parallel.by_first(lambda: self._fitted(source, choice, sizes))
+
+    def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
         state = getattr(self, "_state", None) if self.warm_start else None
         journal, rng = open_journal(self, source, choice, sizes, state)
         problem = pose(self, source, choice, sizes)
-        options = replace(self._options(problem), journal=journal)
+        options = replace(resolving.options(self, problem), journal=journal)
         if state is not None:
             check.check_warm_state(state, options, source.n_rows)
             check.check_warm_layer(self._posterior, state, problem)
-        fitted = fitting.fit(problem, options, rng, state)
-        record(self, fitted)
-        if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            self._warn_not_converged(options.max_iter)
-        return self
+        return fitting.fit(problem, options, rng, state)
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None
@@ -282,46 +282,25 @@ class SRFLVM(Queries):
         tags.input_tags.sparse = True
         return tags
 
-    def _options(self, problem: Problem) -> fitting.Options:
-        n_frequencies = n_pilot_frequencies = self.n_frequencies
-        if n_frequencies == "auto":
-            n_pilot_frequencies = int(np.clip(problem.n_rows // 3, 25, MOST_FREQUENCIES))
-            most = MOST_FREQUENCIES_WITH_SITES if isinstance(problem, SiteProblem) else MOST_FREQUENCIES
-            n_frequencies = min(n_pilot_frequencies, most)
-        init = self.init
-        if not isinstance(init, str):
-            init = check.check_initial_latents(init, problem.n_rows, self.n_components)
-        callbacks = tuple(self.callbacks or ())
-        if self.verbose:
-            callbacks = (*callbacks, PrintProgress(int(self.verbose)))
-        return fitting.Options(
-            n_components=int(self.n_components),
-            n_frequencies=int(n_frequencies),
-            n_pilot_frequencies=int(n_pilot_frequencies),
-            n_mixture=int(self.n_mixture),
-            frequency_sampling=self.frequency_sampling,
-            covariance_type=self.covariance_type,
-            latent_covariance_type=self._latent_covariance_type(),
-            n_samples=int(self.n_samples),
-            n_directions=self.compression,
-            max_iter=self._max_iter(problem.n_rows),
-            tol=float(self.tol),
-            n_init=int(self.n_init),
-            init=init,
-            learning_rate=float(self.learning_rate),
-            dtype=np.dtype(self.dtype),
-            callbacks=callbacks,
-        )
+    def predict_memory(self, n_rows: int, n_columns: int, *, holes: bool = False) -> Memory:
+        """The memory, in bytes, that a fit of data of this shape would need at its peak.
 
-    def _latent_covariance_type(self) -> str:
-        if self.latent_covariance_type == "auto":
-            return "full" if self.n_components <= MOST_CORRELATED_LATENTS else "diag"
-        return self.latent_covariance_type
+        `fit` asks for it too, and refuses what does not fit before it starts.
 
-    def _max_iter(self, n_rows: int) -> int:
-        if isinstance(self.max_iter, str):
-            return int(np.clip(25_000 // n_rows, 25, 100))
-        return int(self.max_iter)
+        Parameters
+        ----------
+        n_rows, n_columns : int
+        holes : bool, default=False
+            Whether entries are missing.
+
+        Returns
+        -------
+        Memory
+            With the attributes `total` and `parts`: beyond Y and what the process holds already.
+        """
+        check.check_parameters(self)
+        choice = choosing.choose(self.likelihood, n_columns, None)
+        return resolving.memory_needed(self, kind_of_fit(self, choice, holes), n_rows, n_columns)
 
     def _warn_not_converged(self, max_iter: int) -> None:
         warnings.warn(

@@ -41,10 +41,10 @@ class Targets(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The solved regression, in float64: C (L, L) with G = C C', H (L, R), <B, H>, log evidence."""
+    """The solved regression, in float64: C (L, L) with G = C C', C^-1 B (L, R), <B, H>, log evidence."""
 
     cholesky: Array
-    weights: Array
+    half: Array
     explained: Array
     log_evidence: Array
 
@@ -77,8 +77,15 @@ def solve(gram: Array, cross: Array, targets: Any, noise: Array, ratio: Array) -
         n_columns * (n_rows * jnp.log(2.0 * jnp.pi * noise) - size * jnp.log(ratio) + log_det)
         + (targets.total_square - explained) / noise
     )
-    weights = solve_triangular(cholesky, half, lower=True, trans=1)
-    return Solution(cholesky, weights, explained, value)
+    return Solution(cholesky, half, explained, value)
+
+
+def weights_and_root(solution: Solution, dtype: Any) -> tuple[Array, Array]:
+    """H = C^-T (C^-1 B) and C^-1. Single precision is enough for them once C and C^-1 B are exact: the
+    evidence does not need them, and its gradient is stochastic."""
+    cholesky = solution.cholesky.astype(dtype)
+    root = solve_triangular(cholesky, jnp.eye(len(cholesky), dtype=dtype), lower=True)
+    return root.T @ solution.half.astype(dtype), root
 
 
 @jax.custom_vjp
@@ -97,8 +104,8 @@ def predict_and_evidence(
 def _forward(features, noise, ratio, targets):
     gram, cross = features.T @ features, features.T @ targets.scores
     solution = solve(gram, cross, targets, noise, ratio)
-    mean = features @ solution.weights.astype(features.dtype)
-    return (solution.log_evidence, mean), (features, noise, ratio, targets, solution)
+    weights, _ = weights_and_root(solution, features.dtype)
+    return (solution.log_evidence, features @ weights), (features, noise, ratio, targets, solution)
 
 
 def _backward(residuals, cotangents):
@@ -106,39 +113,35 @@ def _backward(residuals, cotangents):
     features, noise, ratio, targets, solution = residuals
     terms = row_gradient_terms(solution, noise, targets, cotangent, features.dtype)
     d_features = targets.scores @ terms.slope - features @ terms.pull
-    d_noise, d_ratio = scalar_gradients(noise, ratio, targets, solution, terms.trace)
+    d_noise, d_ratio = scalar_gradients(noise, ratio, targets, solution, terms)
     return d_features, cotangent * d_noise, cotangent * d_ratio, None
 
 
 class RowGradient(NamedTuple):
-    """d/dphi_n = y_n slope - phi_n pull, with slope (R, L) and pull (L, L); and tr G^-1."""
+    """d/dphi_n = y_n slope - phi_n pull, with slope (R, L) and pull (L, L); and tr G^-1 and |H|^2."""
 
     slope: Array
     pull: Array
     trace: Array
+    square: Array
 
 
 def row_gradient_terms(solution: Solution, noise, targets, cotangent, dtype) -> RowGradient:
-    """slope = H' / sigma^2 and pull = H H' / sigma^2 + M G^-1, times the cotangent.
-
-    The gradient is stochastic: single precision is enough for C^-1 once C itself is exact.
-    """
-    weights = solution.weights.astype(dtype)
-    identity = jnp.eye(len(weights), dtype=dtype)
-    root = solve_triangular(solution.cholesky.astype(dtype), identity, lower=True)
+    """slope = H' / sigma^2 and pull = H H' / sigma^2 + M G^-1, times the cotangent."""
+    weights, root = weights_and_root(solution, dtype)
     scale = (cotangent / noise).astype(dtype)
     columns = (cotangent * targets.n_columns).astype(dtype)
     pull = scale * (weights @ weights.T) + columns * (root.T @ root)
-    return RowGradient((scale * weights).T, pull, jnp.sum(root**2, dtype=jnp.float64))
+    trace, square = (jnp.sum(matrix**2, dtype=jnp.float64) for matrix in (root, weights))
+    return RowGradient((scale * weights).T, pull, trace, square)
 
 
-def scalar_gradients(noise, ratio, targets, solution: Solution, trace) -> tuple[Array, Array]:
+def scalar_gradients(noise, ratio, targets, solution: Solution, terms: RowGradient) -> tuple[Array, Array]:
     """d/dnoise and d/dratio, where d<B,H>/dratio = -|H|^2 and d log|G| / dratio = tr G^-1 = |C^-1|^2."""
     size = len(solution.cholesky)
     residual = targets.total_square - solution.explained
     d_noise = -0.5 * (targets.n_columns * targets.n_rows / noise - residual / noise**2)
-    square = jnp.sum(solution.weights**2)
-    d_ratio = -0.5 * (targets.n_columns * (trace - size / ratio) + square / noise)
+    d_ratio = -0.5 * (targets.n_columns * (terms.trace - size / ratio) + terms.square / noise)
     return d_noise, d_ratio
 
 

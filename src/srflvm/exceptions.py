@@ -18,3 +18,7 @@ class ModelFileError(ValueError):
 
 class MissingEntriesError(DataError):
     """Data that are read in pieces have holes."""
+
+
+# What a user can put right. Anything else is a defect, and its traceback is worth having.
+EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from srflvm import _likelihood_choice as choosing
+from srflvm import fitting, memory, parallel, resolving
 from srflvm._inputs import read_sizes
 from srflvm._types import FloatArray
 from srflvm.checked_source import CheckedSource
@@ -23,15 +24,48 @@ FEWEST_COLUMNS_FOR_RATIOS = 5
 SMALLEST_MEAN_FOR_RATIOS = 5.0
 
 
+def check_processes(estimator: Any, choice: choosing.Choice, n_rows: int) -> None:
+    """Refuse what several processes cannot do together."""
+    if parallel.n_processes() == 1:
+        return
+    if not choosing.is_plain_gaussian(choice) or estimator.inference != "auto":
+        raise ValueError(
+            "Several processes can only share the rows of Gaussian data with one noise for all columns "
+            "(likelihood='gaussian', inference='auto'). Use one process for other likelihoods."
+        )
+    init = estimator.init if isinstance(estimator.init, str) else "array"
+    if n_rows > fitting.MOST_LANDMARKS and init not in fitting.LANDMARK_STARTS:
+        raise ValueError(
+            f"With more than {fitting.MOST_LANDMARKS} rows, several processes start from landmarks: "
+            "use init='auto' or 'neighbors', or one process."
+        )
+
+
+def kind_of_fit(estimator: Any, choice: choosing.Choice, holes: bool) -> str:
+    """How the weights are treated: "shared", "filled" or "sites"."""
+    if not choosing.is_plain_gaussian(choice) or estimator.inference != "auto":
+        return "sites"
+    return "filled" if holes else "shared"
+
+
+def _refuse_excess(estimator: Any, kind: str, source: Source) -> None:
+    memory.refuse_excess(resolving.memory_needed(estimator, kind, source.n_rows, source.n_columns))
+
+
 def pose(estimator: Any, source: Source, choice: choosing.Choice, sizes: Any) -> Problem:
     """Gaussian data with one noise are exact or filled, unless sites are asked for; all others have sites."""
     n_components, directions = estimator.n_components, estimator.compression
-    if choosing.is_plain_gaussian(choice) and estimator.inference == "auto":
+    kind = kind_of_fit(estimator, choice, holes=False)
+    _refuse_excess(estimator, kind, source)
+    if kind == "shared":
         refuse_sizes(estimator, sizes)
         try:
             return SharedProblem.of(source, directions, np.dtype(estimator.dtype))
         except MissingEntriesError as found:
             reason = str(found)
+        if parallel.n_processes() > 1:
+            raise DataError(f"{reason} Several processes need complete data: use one process.")
+        _refuse_excess(estimator, "filled", source)
         return FilledProblem.of(_whole_table(source, reason), directions, n_components)
     Y = _whole_table(source, "The likelihood and the inference are not those of plain Gaussian data.")
     choosing.check_columns(choice, Y, getattr(estimator, "feature_names_in_", None))

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 
+from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, StartingPoint
@@ -70,11 +71,11 @@ class Problem(Protocol):
     def freeze(
         self, state: State, latents: Embedding, settings: Settings, rng: np.random.RandomState
     ) -> tuple[Any, Embedding]:
-        """A posterior, and the embedding that it gives to the rows."""
+        """A posterior, and the embedding that it gives to all rows. `latents` are those of this process."""
         ...
 
     def place(self, posterior: Any) -> Embedding:
-        """The embedding that a posterior gives to the rows."""
+        """The embedding that a posterior gives to the rows of this process."""
         ...
 
     def in_data_units(self, bound: float) -> float:
@@ -88,7 +89,10 @@ class SharedProblem:
 
     source: Source
     working: Compressed
-    layer = SharedLayer()
+
+    @property
+    def layer(self) -> SharedLayer:
+        return SharedLayer(parallel.mesh())
 
     @classmethod
     def of(cls, source: Source, n_directions: int | str, dtype: np.dtype) -> SharedProblem:
@@ -107,7 +111,9 @@ class SharedProblem:
 
     def fit_data(self, dtype: np.dtype) -> SharedData:
         working = self.working
-        targets = chunk_targets(working.scores, working.total_square, working.n_columns, dtype)
+        targets = chunk_targets(
+            working.scores, working.total_square, working.n_columns, dtype, working.n_rows
+        )
         return SharedData(targets, jnp.asarray(smallest_ratio(self.n_rows, dtype)))
 
     def layer_state(self, start: StartingPoint, rng: np.random.RandomState, options: Any) -> State:
@@ -120,13 +126,17 @@ class SharedProblem:
         return {}
 
     def rows(self, index: np.ndarray) -> SharedProblem:
-        return SharedProblem(ArraySource(self.source.take(index)), self.working.rows(index))
+        start = self.working.start
+        mine = index[(index >= start) & (index < start + len(self.working.scores))]
+        Y = parallel.gather_rows(parallel.together(lambda: self.source.take(mine)))
+        return SharedProblem(ArraySource(Y), self.working.rows(index))
 
     def freeze(
         self, state: State, latents: Embedding, settings: Settings, rng: np.random.RandomState
     ) -> tuple[Any, Embedding]:
         posterior = freeze_shared(state, latents, self.working, self.source, settings, rng)
-        return posterior, self.place(posterior)
+        own = self.place(posterior)
+        return posterior, Embedding(*(parallel.gather_rows(array) for array in own))
 
     def place(self, posterior: Any) -> Embedding:
         return embed(posterior, self.working.scores)

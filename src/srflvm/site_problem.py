@@ -13,6 +13,7 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import STEPS_PER_SWEEP, Settings, StartingPoint
+from srflvm.compiling import quickly_compiled
 from srflvm.compression import Compressed, compress
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
@@ -258,7 +259,7 @@ def _features(points: FloatArray, frequencies: FloatArray, dtype: np.dtype) -> F
     return np.stack([with_constant(fourier_features(p, frequencies)) for p in points]).astype(dtype)
 
 
-@partial(jax.jit, static_argnames="likelihood")
+@partial(quickly_compiled, static_argnames="likelihood")
 def _sites_at(likelihood: Likelihood, data: GroupData, f: jax.Array, learned: dict[str, jax.Array]) -> Sites:
     """Sites that match the likelihood's slope and curvature at f without known terms."""
     known = data.level[:, None] + data.offset

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 
@@ -129,6 +130,7 @@ def pieces(source: Source, start: int = 0, stop: int | None = None) -> Iterator[
     size = rows_at_once(source.n_columns)
     for first in range(start, stop, size):
         last = min(first + size, stop)
+        parallel.note(f"reading rows {first} to {last - 1}")
         yield slice(first, last), source.read(first, last)
 
 

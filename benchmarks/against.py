@@ -1,0 +1,173 @@
+"""Embeddings in two dimensions against other systems: time, peak memory, nearest neighbours.
+
+    SRFLVM_DATA=folder python benchmarks/against.py [--data digits mnist] [--only srflvm umap] [--seed 0]
+
+Every fit runs in a process of its own with default settings: times are of the fit alone and include, for
+SRFLVM, compilation; peak memory is the whole process's. 1-NN is the five-fold accuracy up to 10 000 rows.
+10-NN is trained on the first four fifths of the rows' embedding and scored on the rest. UMAP (umap-learn) and
+GPy's Bayesian GPLVM with minibatches (GPy) are measured where they are installed, GPy on at most 2000 rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import CONSOLE, command_line, data_folder, load_mnist, nearest_neighbours, report, timed
+from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
+
+MOST_ROWS_FOR_ONE_NEIGHBOUR = 10_000
+MOST_ROWS_FOR_GPY = 2000
+MOST_ROWS_FOR_TSNE = 20_000
+GPY_STEPS, GPY_INDUCING, GPY_BATCH = 1000, 50, 200
+
+Labelled = tuple[np.ndarray, np.ndarray]
+
+
+def digits() -> Labelled:
+    Y, labels = load_digits(return_X_y=True)
+    return np.asarray(Y, np.float32) / 16, np.asarray(labels)
+
+
+def mnist(n_rows: int = 60_000) -> Labelled:
+    Y, labels = load_mnist()
+    return Y[:n_rows], labels[:n_rows]
+
+
+def cifar(side: int) -> Labelled:
+    archive = np.load(data_folder() / f"cifar10_gray{side}.npz")
+    return (archive["Y"] / np.float32(255)).astype(np.float32), archive["labels"]
+
+
+DATA: dict[str, Callable[[], Labelled]] = {
+    "digits": digits,
+    "mnist-5000": lambda: mnist(5000),
+    "mnist": mnist,
+    "cifar-20": lambda: cifar(20),
+    "cifar-32": lambda: cifar(32),
+}
+
+
+def by_srflvm(Y: np.ndarray, seed: int) -> np.ndarray:
+    from srflvm import SRFLVM
+
+    return SRFLVM(random_state=seed, dtype="float32").fit_transform(Y)
+
+
+def by_tsne(Y: np.ndarray, seed: int) -> np.ndarray | None:
+    from sklearn.manifold import TSNE
+
+    return TSNE(random_state=seed).fit_transform(Y) if len(Y) <= MOST_ROWS_FOR_TSNE else None
+
+
+def by_umap(Y: np.ndarray, seed: int) -> np.ndarray:
+    from umap import UMAP  # pyright: ignore[reportMissingImports]
+
+    return UMAP(random_state=seed).fit_transform(Y)
+
+
+def by_incremental_pca(Y: np.ndarray, seed: int) -> np.ndarray:
+    from sklearn.decomposition import IncrementalPCA
+
+    return IncrementalPCA(2).fit_transform(Y)
+
+
+def by_gpy(Y: np.ndarray, seed: int) -> np.ndarray | None:
+    from GPy.models import BayesianGPLVMMiniBatch  # pyright: ignore[reportMissingImports]
+
+    if len(Y) > MOST_ROWS_FOR_GPY:
+        return None
+    np.random.seed(seed)
+    model: Any = BayesianGPLVMMiniBatch(
+        Y.astype(float), 2, num_inducing=GPY_INDUCING, batchsize=GPY_BATCH, stochastic=True
+    )
+    model.optimize("adadelta", max_iters=GPY_STEPS)
+    return np.asarray(model.X.mean)
+
+
+METHODS: dict[str, Callable[[np.ndarray, int], np.ndarray | None]] = {
+    "srflvm": by_srflvm,
+    "t-sne": by_tsne,
+    "umap": by_umap,
+    "incremental-pca": by_incremental_pca,
+    "gpy": by_gpy,
+}
+
+
+def run_one(method: str, name: str, seed: int) -> dict[str, Any]:
+    """In a process of its own: times, memory and accuracies, or why there are none."""
+    warnings.simplefilter("ignore")
+    Y, labels = DATA[name]()
+    try:
+        Z, seconds = timed(lambda: METHODS[method](Y, seed))
+    except ImportError as missing:
+        return {"note": f"not installed: {missing.name}"}
+    if Z is None:
+        return {"note": "too many rows"}
+    cut = len(Y) * 4 // 5
+    ten = KNeighborsClassifier(10).fit(Z[:cut], labels[:cut]).score(Z[cut:], labels[cut:])
+    one = nearest_neighbours(Z, labels) if len(Y) <= MOST_ROWS_FOR_ONE_NEIGHBOUR else None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": seconds, "peak": peak, "one": one, "ten": float(ten)}
+
+
+def measured(method: str, name: str, seed: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--run", method, name, "--seed", str(seed)]
+    outcome = subprocess.run(
+        command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True
+    )
+    found = json.loads(outcome.stdout.splitlines()[-1])
+    CONSOLE.print(name, method, found)
+    return found
+
+
+def row(name: str, method: str, found: dict[str, Any], own_seconds: float | None) -> list[str]:
+    if "note" in found:
+        return [name, method, "-", "-", "-", "-", found["note"]]
+    one = "-" if found["one"] is None else f"{found['one']:.4f}"
+    times = f"srflvm takes {own_seconds / found['seconds']:.2f} times as long" if own_seconds else ""
+    return [
+        name,
+        method,
+        f"{found['seconds']:.1f}",
+        f"{found['peak'] / 1e9:.2f}",
+        one,
+        f"{found['ten']:.4f}",
+        times,
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", choices=DATA, nargs="*", default=list(DATA))
+    parser.add_argument("--only", choices=METHODS, nargs="*", default=list(METHODS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run:
+        method, name = arguments.run
+        print(json.dumps(run_one(method, name, arguments.seed)))
+        return
+    rows = []
+    for name in arguments.data:
+        found = {method: measured(method, name, arguments.seed) for method in arguments.only}
+        own = found.get("srflvm", {}).get("seconds")
+        rows += [
+            row(name, method, each, own if method != "srflvm" else None) for method, each in found.items()
+        ]
+    columns = ["data", "method", "seconds", "peak, GB", "1-NN", "10-NN", "note"]
+    title = f"Embeddings of two dimensions against other systems, seed {arguments.seed}"
+    report("against", title, columns, rows, command_line())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""How the time of a step grows with rows and columns, and what a second process is worth.
+
+    python benchmarks/scaling.py [--only rows columns processes] [--rows 200000]
+
+"rows" and "columns" time gradient steps on random data in this process, as `speed.py` does. "processes" fits
+a random table on disk with one process and with two, each on a core of its own: seconds a sweep over all rows
+(medians, the first, which compiles, left out), seconds of the whole fit, and the bounds. A picture is written
+beside the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from common import CONSOLE, RESULTS, command_line, report, timed
+from numpy.lib.format import open_memmap
+from speed import STEPS, Case, sweep_call
+
+ROWS = (1000, 6000, 60_000, 600_000, 1_000_000)
+COLUMNS = (10, 100, 1000, 10_000)
+MOST_SCORES = 100
+N_FEATURES, N_TIMES, N_SWEEPS = 100, 5, 10
+BAR_ROWS, BAR_PROCESSES = 110.0, 1.7
+
+
+def step_seconds(n_rows: int, n_columns: int, n_scores: int) -> float:
+    sweep = sweep_call(Case(n_rows, n_columns, n_scores, N_FEATURES), np.random.RandomState(0))
+    sweep()
+    return float(np.median([timed(sweep)[1] for _ in range(N_TIMES)])) / STEPS
+
+
+def measure_rows() -> list[list[str]]:
+    seconds = {n: step_seconds(n, 100, 100) for n in ROWS}
+    rows = [[f"{n:,} x 100", f"{1e3 * s:.1f}", f"{1e6 * s / n:.2f}", ""] for n, s in seconds.items()]
+    growth = seconds[600_000] / seconds[6000]
+    rows.append(["6,000 to 600,000 rows", "", "", f"{growth:.0f} times (bar {BAR_ROWS:g})"])
+    draw(seconds)
+    return rows
+
+
+def measure_columns() -> list[list[str]]:
+    rows = []
+    for n_columns in COLUMNS:
+        for n_scores in sorted({min(n_columns, MOST_SCORES), min(n_columns, 1000)}):
+            seconds = step_seconds(10_000, n_columns, n_scores)
+            what = f"10,000 x {n_columns:,}, {n_scores} scores"
+            rows.append([what, f"{1e3 * seconds:.1f}", f"{1e6 * seconds / 1e4:.2f}", ""])
+    return rows
+
+
+def draw(seconds: dict[int, float]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
+    sizes = np.array(list(seconds))
+    axes.loglog(sizes, [1e3 * seconds[n] for n in seconds], "o-", label="measured")
+    axes.loglog(sizes, 1e3 * seconds[60_000] * sizes / 60_000, ":", color="grey", label="proportional")
+    axes.set(xlabel="rows", ylabel="milliseconds a step", title=f"{N_FEATURES} features, 100 columns")
+    axes.legend(frameon=False)
+    figure.savefig(RESULTS / "scaling.png", dpi=150)
+
+
+def write_table(path: Path, n_rows: int, n_columns: int = 100) -> None:
+    random = np.random.default_rng(0)
+    table = open_memmap(path, mode="w+", dtype=np.float32, shape=(n_rows, n_columns))
+    latents, weights = random.standard_normal((n_rows, 2)), random.standard_normal((2, n_columns))
+    for start in range(0, n_rows, 50_000):
+        f = np.sin(latents[start : start + 50_000] @ weights)
+        table[start : start + 50_000] = f + 0.3 * random.standard_normal(f.shape)
+    table.flush()
+
+
+def work(path: str, n_processes: int, index: int, port: int) -> None:
+    """One process of a fit, on a core of its own. The first prints what was found."""
+    from srflvm import SRFLVM, parallel
+
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[index]})
+    if n_processes > 1:
+        parallel.start(f"127.0.0.1:{port}", n_processes, index)
+    times: list[float] = []
+
+    def note(progress: Any) -> None:
+        if progress.stage == "fit":
+            times.append(time.perf_counter())
+
+    model = SRFLVM(
+        n_frequencies=N_FEATURES // 2, max_iter=5 * N_SWEEPS, tol=0, random_state=0, callbacks=[note]
+    )
+    _, seconds = timed(lambda: model.fit(path))
+    if index == 0:
+        sweep = float(np.median(np.diff(times)))
+        print(json.dumps({"seconds": seconds, "sweep": sweep, "bound": model.elbo_}), flush=True)
+
+
+def fit_by(n_processes: int, path: Path) -> dict[str, float]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    parts = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--work", str(path), str(n_processes), str(index), str(port)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(n_processes)
+    ]
+    output = [part.communicate()[0] for part in parts]
+    found = json.loads(output[0].splitlines()[-1])
+    CONSOLE.print(n_processes, "processes", found)
+    return found
+
+
+def measure_processes(n_rows: int) -> list[list[str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.npy"
+        write_table(path, n_rows)
+        one, two = fit_by(1, path), fit_by(2, path)
+    rows = []
+    for number, found in ((1, one), (2, two)):
+        step = found["sweep"] / STEPS
+        what = f"{n_rows:,} x 100 on disk, {number} process{'es' * (number > 1)}"
+        rows.append(
+            [what, f"{1e3 * step:.1f}", f"{1e6 * step / n_rows:.2f}", f"fit {found['seconds']:.0f} s"]
+        )
+    difference = abs(two["bound"] / one["bound"] - 1.0)
+    gain = f"sweeps {one['sweep'] / two['sweep']:.2f} times faster (bar {BAR_PROCESSES}), "
+    gain += f"fit {one['seconds'] / two['seconds']:.2f}, bounds differ by {difference:.1e} of them"
+    return [*rows, ["two processes against one", "", "", gain]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("rows", "columns", "processes"), nargs="*")
+    parser.add_argument("--rows", type=int, default=200_000, help="of the table for processes")
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        path, *numbers = arguments.work
+        work(path, *map(int, numbers))
+        return
+    chosen = arguments.only or ("rows", "columns", "processes")
+    rows: list[list[str]] = []
+    with jax.enable_x64(True):
+        rows += measure_rows() if "rows" in chosen else []
+        rows += measure_columns() if "columns" in chosen else []
+    rows += measure_processes(arguments.rows) if "processes" in chosen else []
+    columns = ["what", "milliseconds a step", "microseconds a row", "note"]
+    report("scaling", f"Time of a step with {N_FEATURES} features", columns, rows, command_line())
+
+
+if __name__ == "__main__":
+    main()
