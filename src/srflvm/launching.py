@@ -31,7 +31,7 @@ _MOST_LINES_KEPT = 200
 
 # What the runtimes below JAX print of their own accord.
 _RUNTIME_TALK = re.compile(r"\[Gloo\]|[IWEF]\d{4} \d\d:")
-_LOST_COORDINATOR = "JAX distributed service detected fatal errors"
+_ENDED_BY_JAX = "JAX distributed service detected fatal errors"
 
 
 @dataclass
@@ -50,14 +50,24 @@ class Worker:
             reader.start()
             self.readers.append(reader)
 
+    def end(self) -> None:
+        """Kill it if it still runs, and read what it left."""
+        self.process.kill()
+        self.process.wait()
+        for reader in self.readers:
+            reader.join(1.0)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
     @property
-    def lost_its_coordinator(self) -> bool:
-        return any(_LOST_COORDINATOR in line for line in self.errors)
+    def was_ended_by_jax(self) -> bool:
+        return any(_ENDED_BY_JAX in line for line in self.errors)
 
     @property
     def is_a_victim(self) -> bool:
         """Whether it ended because of another process."""
-        return self.process.returncode == PEER_LOST or self.lost_its_coordinator
+        return self.process.returncode == PEER_LOST or self.was_ended_by_jax
 
     @property
     def complaint(self) -> str:
@@ -66,8 +76,8 @@ class Worker:
         lines = [line for line in self.errors if line.startswith("Error: ")]
         if lines:
             return lines[-1].removeprefix("Error: ").strip()
-        if self.lost_its_coordinator:
-            return f"process {self.index} was ended by JAX, since process 0 was lost."
+        if self.was_ended_by_jax:
+            return f"process {self.index} was ended by JAX: a peer was lost, or did not answer in time."
         if code < 0:
             return f"process {self.index} was killed by {signal.Signals(-code).name}."
         return f"process {self.index} ended with code {code}:\n{said}"
@@ -90,10 +100,7 @@ def run_workers(commands: Sequence[Sequence[str]], advice: str) -> int:
         failed = _wait(workers)
     finally:
         for worker in workers:
-            worker.process.kill()
-            worker.process.wait()
-        for reader in (reader for worker in workers for reader in worker.readers):
-            reader.join(1.0)
+            worker.end()
     if failed is None:
         _print_warnings(workers[0])
         return 0
