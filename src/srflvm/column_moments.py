@@ -14,12 +14,15 @@ import numpy as np
 
 from srflvm import parallel
 from srflvm._types import FloatArray
-from srflvm.dealing import own_range
 from srflvm.exceptions import DataError, MissingEntriesError
 from srflvm.sources import Source, pieces
 
 # Scales whose squares, and those of single entries, stay far inside float64.
 _SCALES = (1e-100, 1e100)
+
+# Parts of the rows that are merged one after the other; up to so many processes give the same bits.
+N_PARTS = 4
+_MOST_ROWS_IN_ONE_PART = 5000
 
 
 class ColumnMoments:
@@ -102,17 +105,31 @@ class ColumnMoments:
 
 
 def gather(source: Source, tests: FloatArray | None = None, *, gram: bool = False) -> ColumnMoments:
-    """The moments of all rows of a source, of which each process reads its own."""
+    """The moments of all rows of a source, of which each process reads some.
+
+    Many rows are merged in parts that do not depend on the number of processes, and in their order: the
+    result is the same to the last bit, and so is a start made from it.
+    """
+    own = parallel.together(lambda: [_moments(source, part, tests, gram) for part in _own_parts(source)])
     moments = ColumnMoments(source.n_columns, tests, gram=gram)
-    own = parallel.together(lambda: _gather_own(source, tests, gram=gram))
-    for part in parallel.gather(own):
-        moments.merge(part)
+    for parts in parallel.gather(own):
+        for part in parts:
+            moments.merge(part)
     return moments
 
 
-def _gather_own(source: Source, tests: FloatArray | None, *, gram: bool) -> ColumnMoments:
+def _own_parts(source: Source) -> list[tuple[int, int]]:
+    """First rows, and those after the last, of the parts that this process reads."""
+    n_parts = max(parallel.n_processes(), N_PARTS if source.n_rows > _MOST_ROWS_IN_ONE_PART else 1)
+    edges = [number * source.n_rows // n_parts for number in range(n_parts + 1)]
+    index, n_processes = parallel.process_index(), parallel.n_processes()
+    mine = range(index * n_parts // n_processes, (index + 1) * n_parts // n_processes)
+    return [(edges[number], edges[number + 1]) for number in mine]
+
+
+def _moments(source: Source, part: tuple[int, int], tests: FloatArray | None, gram: bool) -> ColumnMoments:
     moments = ColumnMoments(source.n_columns, tests, gram=gram)
-    for rows, piece in pieces(source, *own_range(source.n_rows)):
+    for rows, piece in pieces(source, *part):
         moments.add(rows, piece)
     return moments
 
