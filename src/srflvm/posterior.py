@@ -111,9 +111,10 @@ class Posterior:
         placed = self.place(Y, log_sizes)
         encoded = self.layout.encode(Y, log_sizes)
         estimate = row_scoring.log_density(self, placed, encoded)
-        return estimate - self._log_scales(Y)
+        return estimate - self.log_scales(Y)
 
-    def _log_scales(self, Y: FloatArray) -> FloatArray:
+    def log_scales(self, Y: FloatArray) -> FloatArray:
+        """Of each raw row, the sum of log scale over its observed entries."""
         groups = self.layout.groups
         return np.sum([self.layout.row_log_scales(Y[:, g.columns], g) for g in groups], axis=0)
 
