@@ -58,6 +58,13 @@ class Sums:
         return all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(self.statistics))
 
 
+class Stream(NamedTuple):
+    """What more rows are added to: the sums over all rows seen, and the present KL(q(H) || p(H))."""
+
+    sums: Sums
+    divergence: float
+
+
 @dataclass(frozen=True)
 class Epoch:
     """A pass over all N rows: the sums of the pass before, and those of the rows visited so far.

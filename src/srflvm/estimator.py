@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm import fitting
+from srflvm import fitting, stochastic, streams
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.fitted import record
@@ -20,7 +20,9 @@ from srflvm.posing import pose
 from srflvm.problems import Problem
 from srflvm.progress import PrintProgress
 from srflvm.queries import Queries
+from srflvm.row_tables import RowTable
 from srflvm.site_problem import SiteProblem
+from srflvm.sources import ArraySource
 
 MOST_FREQUENCIES = 300
 
@@ -73,12 +75,17 @@ class SRFLVM(Queries):
     compression : int, "auto" or "all", default="auto"
         Leading directions of the columns used while fitting complete Gaussian data and for starts: "all"
         loses nothing, "auto" keeps at most 100. Decoding always uses all columns.
+    batch_size : int, "auto" or None, default="auto"
+        Rows that are seen at a time. None fits all rows at once. A number fits landmarks, at most 5000 random
+        rows (2000 where every entry has a site), and then passes over all rows in random batches of that
+        many. "auto" is None for arrays in memory.
     max_iter : int or "auto", default="auto"
         Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 25, and more for less than
-        1000 rows, up to 100.
+        1000 rows, up to 100. In batches: epochs, that is passes over all rows; "auto" makes at most 10, and
+        fewer for more than 20 000 rows, down to 2.
     tol : float, default=1e-3
-        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps. 0 never
-        stops early.
+        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps, or in
+        batches by less than this an epoch. 0 never stops early.
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
@@ -111,11 +118,14 @@ class SRFLVM(Queries):
     embedding_std_ : ndarray (N, n_components)
         Their standard deviations.
     elbo_ : float
-        The evidence lower bound (a smoothed stochastic estimate), a total in nats over all entries of Y.
+        The evidence lower bound (a smoothed stochastic estimate), a total in nats over all entries of Y. In
+        batches it is not an estimate: it is summed over all rows at the end, for the frozen frequencies.
     elbo_history_ : ndarray (n_iter_,)
-        The bound at each sweep of the winning start.
+        The bound at each sweep of the winning start; in batches, its estimate in each epoch.
     n_iter_ : int
-        Sweeps made by the winning start, on all rows.
+        Sweeps made by the winning start, on all rows; in batches, epochs.
+    n_samples_seen_ : int
+        Rows that the model has learned from, over all calls of `partial_fit`.
     converged_ : bool
         Whether `tol` was reached.
     interrupted_ : bool
@@ -183,7 +193,9 @@ class SRFLVM(Queries):
     mixture_covariances_: FloatArray
     concentration_: float
     n_features_in_: int
+    n_samples_seen_: int
     _state: Any
+    _stream: Any
 
     def __init__(
         self,
@@ -199,6 +211,7 @@ class SRFLVM(Queries):
         latent_covariance_type: str = "auto",
         n_samples: int = 1,
         compression: int | str = "auto",
+        batch_size: int | str | None = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-3,
         n_init: int = 1,
@@ -222,6 +235,7 @@ class SRFLVM(Queries):
         self.latent_covariance_type = latent_covariance_type
         self.n_samples = n_samples
         self.compression = compression
+        self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
         self.n_init = n_init
@@ -254,15 +268,41 @@ class SRFLVM(Queries):
         choosing.check_columns(choice, Y, names)
         state = getattr(self, "_state", None) if self.warm_start else None
         journal, rng = open_journal(self, Y, choice, sizes, state)
+        source = ArraySource(Y)
+        if stochastic.wants_batches(self.batch_size, source, choice, self.inference):
+            check.refuse_warm_batches(state)
+            batching = stochastic.batching(self.batch_size, self.max_iter, len(Y))
+            table = RowTable(self, source, sizes)
+            fitted = stochastic.fit_estimator(table, choice, batching, journal, rng)
+            return self._record(fitted, batching.n_epochs)
         problem = pose(self, Y, choice, sizes)
         options = replace(self._options(problem), journal=journal)
         if state is not None:
             check.check_warm_state(state, options, len(Y))
             check.check_warm_layer(self._posterior, state, problem)
-        fitted = fitting.fit(problem, options, rng, state)
+        return self._record(fitting.fit(problem, options, rng, state), options.max_iter)
+
+    def _record(self, fitted: fitting.Fitted, max_iter: int) -> SRFLVM:
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            self._warn_not_converged(options.max_iter)
+            self._warn_not_converged(max_iter)
+        return self
+
+    def partial_fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
+        """Take further rows of a stream into the model; the first call fits it.
+
+        The first call learns the frequencies, the units of the columns and the start from its rows, so it
+        should be given some hundreds of rows like those to come. Each further call places its rows
+        and updates the weights and the likelihoods' parameters: what was learned from all rows before is the
+        prior. Rows are not kept. `embedding_` has the rows of the last call, as the updated model places
+        them; `transform` embeds any others.
+
+        Parameters
+        ----------
+        Y, y, mask, sizes
+            As in `fit`. The first call needs at least 10 rows, the others one.
+        """
+        streams.partial_fit(self, Y, mask, sizes)
         return self
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -280,7 +320,8 @@ class SRFLVM(Queries):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _options(self, problem: Problem) -> fitting.Options:
+    def _options(self, problem: Problem, n_rows: int | None = None, rows: Any = slice(None)):
+        """For a problem that has all rows, or those given of `n_rows`."""
         n_frequencies = n_pilot_frequencies = self.n_frequencies
         if n_frequencies == "auto":
             n_pilot_frequencies = int(np.clip(problem.n_rows // 3, 25, MOST_FREQUENCIES))
@@ -288,7 +329,7 @@ class SRFLVM(Queries):
             n_frequencies = min(n_pilot_frequencies, most)
         init = self.init
         if not isinstance(init, str):
-            init = check.check_initial_latents(init, problem.n_rows, self.n_components)
+            init = check.check_initial_latents(init, n_rows or problem.n_rows, self.n_components)[rows]
         callbacks = tuple(self.callbacks or ())
         if self.verbose:
             callbacks = (*callbacks, PrintProgress(int(self.verbose)))
@@ -302,7 +343,9 @@ class SRFLVM(Queries):
             latent_covariance_type=self._latent_covariance_type(),
             n_samples=int(self.n_samples),
             n_directions=self.compression,
-            max_iter=self._max_iter(problem.n_rows),
+            max_iter=fitting.automatic_sweeps(problem.n_rows)
+            if self.max_iter == "auto"
+            else int(self.max_iter),
             tol=float(self.tol),
             n_init=int(self.n_init),
             init=init,
@@ -316,15 +359,10 @@ class SRFLVM(Queries):
             return "full" if self.n_components <= MOST_CORRELATED_LATENTS else "diag"
         return self.latent_covariance_type
 
-    def _max_iter(self, n_rows: int) -> int:
-        if isinstance(self.max_iter, str):
-            return int(np.clip(25_000 // n_rows, 25, 100))
-        return int(self.max_iter)
-
     def _warn_not_converged(self, max_iter: int) -> None:
         warnings.warn(
-            f"The bound was still rising by more than tol={self.tol} per entry and sweep when "
-            f"max_iter={max_iter} was reached. Increase max_iter or tol.",
+            f"The bound was still rising by more than tol={self.tol} per entry and sweep (in batches: and "
+            f"epoch) when max_iter={max_iter} was reached. Increase max_iter or tol.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

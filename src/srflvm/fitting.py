@@ -11,6 +11,7 @@ import numpy as np
 
 from srflvm import bcd, blocks, starts
 from srflvm._types import FloatArray
+from srflvm.batches import Stream
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
@@ -36,6 +37,11 @@ _RACE_SHARE = 0.5
 
 # A run with more dropped steps than this share is repeated with safer settings.
 _TOLERATED_REJECTIONS = 0.2
+
+
+def automatic_sweeps(n_rows: int) -> int:
+    """How many sweeps are made if it is left open."""
+    return int(np.clip(25_000 // n_rows, 25, 100))
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,8 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished fit. Bounds are totals over all entries, in the units of the data."""
+    """A finished fit. Bounds are totals over all entries, in the units of the data; `stream` is
+    what further rows are added to, if it was fitted in batches."""
 
     posterior: Posterior
     embedding: Embedding
@@ -91,6 +98,7 @@ class Fitted:
     stopped: bool
     start: str
     start_elbos: dict[str, float] = field(default_factory=dict)
+    stream: Stream | None = None
 
 
 def fit(

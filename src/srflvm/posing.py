@@ -20,10 +20,12 @@ FEWEST_COLUMNS_FOR_RATIOS = 5
 SMALLEST_MEAN_FOR_RATIOS = 5.0
 
 
-def pose(estimator: Any, Y: FloatArray, choice: choosing.Choice, sizes: Any) -> Problem:
+def pose(
+    estimator: Any, Y: FloatArray, choice: choosing.Choice, sizes: Any, *, by_sites: bool = False
+) -> Problem:
     """Gaussian data with one noise are exact or filled, unless sites are asked for; all others have sites."""
     n_components, directions = estimator.n_components, estimator.compression
-    if choosing.is_plain_gaussian(choice) and estimator.inference == "auto":
+    if choosing.is_plain_gaussian(choice) and estimator.inference == "auto" and not by_sites:
         refuse_sizes(estimator, sizes)
         if np.isnan(Y).any():
             return FilledProblem.of(Y, directions, n_components)

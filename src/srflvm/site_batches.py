@@ -68,7 +68,9 @@ class SiteKind:
     dtype: np.dtype
     n_rows: int
 
-    def gather(self, posterior: SitePosterior, Y: FloatArray, log_sizes: FloatArray | None = None) -> Gathered:
+    def gather(
+        self, posterior: SitePosterior, Y: FloatArray, log_sizes: FloatArray | None = None
+    ) -> Gathered:
         encoded = posterior.layout.encode(Y, log_sizes)
         placed = posterior.place_encoded(encoded)
         sums, value = self.statistics_of(posterior, encoded, placed)
@@ -98,7 +100,9 @@ class SiteKind:
         with jax.enable_x64(True):
             ridge = entries.RIDGE * float(np.finfo(self.dtype).eps)
             parts = [
-                jax.tree.map(np.asarray, _solve(totals.gram[c], totals.cross[c], posterior.amplitude[c], ridge))
+                jax.tree.map(
+                    np.asarray, _solve(totals.gram[c], totals.cross[c], posterior.amplitude[c], ridge)
+                )
                 for c in _blocks(len(totals.cross))
             ]
         mean, packed, amplitude, divergence = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -163,7 +167,9 @@ def _shared(total: FloatArray, parameter: FloatArray) -> FloatArray:
     return total if len(parameter) == len(total) else np.sum(total, keepdims=True)
 
 
-def _block(posterior: SitePosterior, first: int, channels: slice, mine: Any, learned: Any, dtype: Any) -> _Block:
+def _block(
+    posterior: SitePosterior, first: int, channels: slice, mine: Any, learned: Any, dtype: Any
+) -> _Block:
     own = slice(first + channels.start, first + channels.stop)
     return _Block(
         y=mine.y[:, channels].T.astype(dtype),
