@@ -10,7 +10,7 @@ from scipy.stats import gamma, multivariate_normal
 
 from srflvm import blocks
 from srflvm.blocks import Settings, StartingPoint, free_factor
-from srflvm.evidence import Targets
+from srflvm.chunked import chunk_targets
 from srflvm.layers import SharedData, noise_of
 
 FLOAT64 = np.dtype(np.float64)
@@ -34,8 +34,7 @@ def make_state(rng, n_rows, n_latent, n_frequencies=5, n_mixture=3, kind="full")
 
 
 def make_data(Y, floor=1e-9):
-    targets = Targets(jnp.asarray(Y), jnp.sum(jnp.asarray(Y) ** 2), jnp.asarray(float(Y.shape[1])))
-    return SharedData(targets, jnp.asarray(floor))
+    return SharedData(chunk_targets(Y, np.sum(Y**2), Y.shape[1], FLOAT64), jnp.asarray(floor))
 
 
 def prior_component_weights(n_mixture):

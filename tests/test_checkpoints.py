@@ -31,6 +31,7 @@ from sklearn.base import clone
 from srflvm import SRFLVM, _containers, bcd, choose_n_components, fingerprints, fitting, journal, load
 from srflvm.leg_files import paths_in
 from srflvm.likelihoods import Bernoulli, Custom
+from srflvm.sources import ArraySource
 
 
 @pytest.fixture(autouse=True)
@@ -309,7 +310,7 @@ def test_another_version_is_refused(folder, monkeypatch, name, what):
 
 def test_holes_and_sizes_are_part_of_the_data():
     def digest(Y, sizes=None):
-        return fingerprints.fingerprint(SRFLVM(), Y, [(Bernoulli(), np.arange(5))], sizes, None)
+        return fingerprints.fingerprint(SRFLVM(), ArraySource(Y), [(Bernoulli(), np.arange(5))], sizes, None)
 
     Y = with_holes()
     assert digest(Y) == digest(Y.copy())

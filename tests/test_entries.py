@@ -161,8 +161,8 @@ def test_with_one_precision_it_is_the_shared_evidence_in_value_and_gradient():
     features, Y = random.normal(size=(N_ROWS, SIZE)), random.normal(size=(N_ROWS, N_COLUMNS))
     targets = evidence.Targets(*map(jnp.asarray, (Y, np.sum(Y**2), float(N_COLUMNS))))
     point = jnp.asarray(features), jnp.asarray(noise), jnp.asarray(noise / amplitude), targets
-    shared = jax.jit(jax.value_and_grad(evidence.log_evidence, argnums=(0, 2)))
-    value, (d_features, d_ratio) = shared(*point)
+    shared = jax.jit(jax.value_and_grad(evidence.predict_and_evidence, argnums=(0, 2), has_aux=True))
+    (value, _), (d_features, d_ratio) = shared(*point)
     sites = Sites(np.full(Y.T.shape, 1.0 / noise), Y.T / noise)
     mine = Problem(features, sites, np.full(N_COLUMNS, amplitude)).as_jax()
     constant = 0.5 * np.sum(Y**2 / noise + np.log(2.0 * np.pi * noise))

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from srflvm.features import fourier_features, sine_and_cosine
+from srflvm.features import fourier_features, shifted_sine
 
 
 def some_inputs(dtype=np.float64, n_rows=6, n_frequencies=5, size=2):
@@ -65,7 +65,8 @@ def test_gradients_of_the_features_are_those_of_double_precision():
 def test_fast_sine_and_cosine_are_accurate_in_every_quadrant():
     boundaries = np.arange(-637, 638)[:, None] * (np.pi / 4) + np.array([-1e-4, 0.0, 1e-4])
     phase = np.concatenate([np.linspace(-1e3, 1e3, 100_001), boundaries.ravel()]).astype(np.float32)
-    sine, cosine = jax.jit(sine_and_cosine)(jnp.asarray(phase))
+    shifts = jnp.array([[0.0], [0.5]], jnp.float32)
+    sine, cosine = jax.jit(shifted_sine)(jnp.asarray(phase), shifts)
     assert sine.dtype == cosine.dtype == jnp.float32
     np.testing.assert_allclose(sine, np.sin(phase.astype(float)), atol=2e-7, rtol=0)
     np.testing.assert_allclose(cosine, np.cos(phase.astype(float)), atol=2e-7, rtol=0)

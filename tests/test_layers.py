@@ -98,7 +98,7 @@ def evidence_of(layer, features, state, data):
     """Value, gradient in the features, and what is carried on."""
 
     def value(phi):
-        return layer.evidence(jax.random.key(0), phi, state, data)
+        return layer.at_features(jax.random.key(0), phi, state, data)
 
     (found, carried), gradient = jax.value_and_grad(value, has_aux=True)(features)
     return found, gradient, carried
@@ -236,7 +236,7 @@ def test_the_gibbs_chain_has_the_exact_posterior_and_the_gradient_of_the_exact_e
     def visit(sites, key):
         state = {**start, "sites": sites}
         mean = entries.solve(jnp.asarray(PHI), sites[0], jnp.exp(start["log_amplitude"][0])).mean
-        pull = jax.grad(lambda phi: layer.evidence(key, phi, state, data), has_aux=True)
+        pull = jax.grad(lambda phi: layer.at_features(key, phi, state, data), has_aux=True)
         gradient, carried = pull(features)
         return carried["sites"], (mean @ PHI.T, gradient / n_chains)
 

@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 
 from srflvm import DataError
 from srflvm.compression import compress
-from srflvm.regression import Statistics, best_noise, posterior_weights
+from srflvm.regression import Statistics, best_noise, log_evidence, posterior_weights
 
 
 @pytest.mark.parametrize("shape", [(40, 7), (7, 40), (12, 12), (30, 1)])
@@ -91,6 +91,12 @@ def test_best_noise_is_the_maximum_of_the_dense_evidence():
     )
     assert fit.log_evidence >= -found.fun - 1e-6
     assert np.log(fit.noise) == pytest.approx(found.x[0], abs=1e-2)
+
+
+def test_log_evidence_is_the_dense_one():
+    features, Y, statistics = make_regression(np.random.RandomState(0))
+    exact = dense_evidence(features, Y, 0.2, 0.7)
+    assert log_evidence(statistics, 0.2, 0.7) == pytest.approx(exact, rel=1e-12)
 
 
 def test_best_noise_keeps_the_floor_and_survives_perfect_fits():

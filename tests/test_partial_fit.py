@@ -46,7 +46,8 @@ def test_a_stream_ends_near_a_fit_of_all_rows(rows, beginning):
     model, held_out = copy.deepcopy(beginning), rows[200:]
     for start in range(100, 200, 25):
         model.partial_fit(rows[start : start + 25])
-    assert model.n_samples_seen_ == 200 and model.embedding_.shape == (25, 2)
+    assert model.n_samples_seen_ == 200
+    assert model.embedding_.shape == (25, 2)
     np.testing.assert_allclose(model.transform(rows[175:200]), model.embedding_, atol=1e-6)
     whole = quietly(SRFLVM(**SETTINGS).fit, rows[:200])
     assert model.score(held_out) > beginning.score(held_out)
@@ -71,7 +72,8 @@ def test_the_bound_adds_up_what_each_call_gave(rows, beginning):
     model.partial_fit(rows[100:120])
     before = beginning.elbo_ + beginning._stream.divergence
     assert model.elbo_ == pytest.approx(before + bound - model._stream.divergence)
-    assert model.elbo_history_[-1] == model.elbo_ and model.n_iter_ == beginning.n_iter_ + 1
+    assert model.elbo_history_[-1] == model.elbo_
+    assert model.n_iter_ == beginning.n_iter_ + 1
 
 
 def test_anchors_are_a_sample_of_all_rows(rows, beginning, monkeypatch):
@@ -94,7 +96,8 @@ def test_a_stream_of_counts_with_holes_goes_on():
     model._stream = Stream(Sums(gathered.statistics, len(Y)), 0.0)
     before = model._posterior
     model.partial_fit(Y[:8])
-    assert model.n_samples_seen_ == 38 and model.embedding_.shape == (8, 2)
+    assert model.n_samples_seen_ == 38
+    assert model.embedding_.shape == (8, 2)
     assert len(model._posterior.anchors) == 30 + 6
     assert not np.allclose(model._posterior.weights, before.weights)
 

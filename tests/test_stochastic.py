@@ -100,7 +100,8 @@ def test_the_same_seed_gives_the_same_result(model, few_landmarks):
 def test_a_saved_model_says_the_same(model, tmp_path):
     model.save(tmp_path / "model")
     loaded = srflvm.load(tmp_path / "model")
-    assert loaded.batch_size == 50 and loaded.n_samples_seen_ == N_ROWS
+    assert loaded.batch_size == 50
+    assert loaded.n_samples_seen_ == N_ROWS
     np.testing.assert_array_equal(loaded.transform(gaussian_rows()), model.transform(gaussian_rows()))
 
 
@@ -119,17 +120,14 @@ def test_a_further_fit_cannot_go_on_in_batches(model):
 
 
 def test_what_is_automatic():
-    choice = choosing.choose("gaussian", 3, None)
-    counts = choosing.choose("poisson", 3, None)
     array, file = ArraySource(np.zeros((4, 3))), object()
-    assert not stochastic.wants_batches("auto", array, counts, "auto")
-    assert stochastic.wants_batches("auto", file, counts, "auto")
-    assert not stochastic.wants_batches("auto", file, choice, "auto")
-    assert stochastic.wants_batches("auto", file, choice, "sites")
-    assert stochastic.wants_batches(5, array, choice, "auto")
-    assert not stochastic.wants_batches(None, file, counts, "auto")
-    assert stochastic.batching("auto", "auto", 1_000_000) == stochastic.Batching(2048, 2)
-    assert stochastic.batching(50, 4, 30) == stochastic.Batching(30, 4)
+    assert not stochastic.wants_batches("auto", array, "sites")
+    assert stochastic.wants_batches("auto", file, "sites")
+    assert not stochastic.wants_batches("auto", file, "shared")
+    assert stochastic.wants_batches(5, array, "shared")
+    assert not stochastic.wants_batches(None, file, "sites")
+    assert stochastic.batching(SRFLVM(), 1_000_000) == stochastic.Batching(2048, 2)
+    assert stochastic.batching(SRFLVM(batch_size=50, max_iter=4), 30) == stochastic.Batching(30, 4)
 
 
 # ---- ending early, and steps that fail ---------------------------------------------------------------
@@ -142,7 +140,9 @@ def test_ctrl_c_keeps_what_was_learned(few_landmarks):
 
     Y = gaussian_rows()
     model = fit(Y, callbacks=[interrupt])
-    assert model.interrupted_ and not model.converged_ and model.n_iter_ == 1
+    assert model.interrupted_
+    assert not model.converged_
+    assert model.n_iter_ == 1
     np.testing.assert_allclose(model.transform(Y), model.embedding_, atol=1e-6)
 
 
@@ -156,8 +156,10 @@ def test_a_callback_sees_batches_and_can_end_them(few_landmarks):
     model = fit(gaussian_rows(), callbacks=[watch])
     batches = [progress for progress in seen if progress.stage == "batches"]
     assert [progress.iteration for progress in batches] == [1, 2]
-    assert batches[0].n_iterations == 9 and batches[0].n_entries == N_ROWS * N_COLUMNS
-    assert not model.interrupted_ and model.n_iter_ == 1
+    assert batches[0].n_iterations == 9
+    assert batches[0].n_entries == N_ROWS * N_COLUMNS
+    assert not model.interrupted_
+    assert model.n_iter_ == 1
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -177,7 +179,8 @@ def test_batches_that_are_not_finite_are_dropped_and_counted(few_landmarks, monk
             fit(gaussian_rows())
     else:
         model = fit(gaussian_rows(), max_iter=1, batch_size=25)
-        assert model.n_rejected_steps_ == 1 and np.isfinite(model.elbo_)
+        assert model.n_rejected_steps_ == 1
+        assert np.isfinite(model.elbo_)
 
 
 # ---- what is known of all rows -----------------------------------------------------------------------
@@ -206,7 +209,8 @@ def test_landmarks_have_an_entry_of_every_column():
     table = RowTable(SRFLVM(), ArraySource(Y))
     found = survey(table, choosing.choose("ordinal", 3, None))
     index, rows = draw_landmarks(table, found, 5, np.random.RandomState(0))
-    assert 33 in index and len(index) == 6
+    assert 33 in index
+    assert len(index) == 6
     np.testing.assert_array_equal(rows, Y[index])
 
 
@@ -242,7 +246,7 @@ def counts_with_holes():
 
 @pytest.fixture(scope="module")
 def fit_of_counts(few_landmarks):
-    Y, f, mask = counts_with_holes()
+    Y, _f, mask = counts_with_holes()
     settings = {"likelihood": "negative_binomial", "size_factors": None, "n_frequencies": 8, "max_iter": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

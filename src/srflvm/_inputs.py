@@ -1,18 +1,17 @@
-"""Data as users give them, to float arrays with NaN for what is missing, with checks that name the place."""
+"""Data as users give them, to floats with NaN for what is missing, with checks that name the place."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from srflvm import _likelihood_choice as choosing
+from srflvm import _entry_checks as entry
 from srflvm._types import FloatArray
-from srflvm.exceptions import DataError
-
-_MOST_ROWS_LISTED = 5
+from srflvm.checked_source import CheckedSource
+from srflvm.file_sources import open_source
+from srflvm.sources import ArraySource, Source
 
 
 def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> FloatArray:
@@ -33,11 +32,46 @@ def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Float
         values = np.where(hidden, np.nan, values)
     # one layout in memory, since sums round differently in another
     values = np.ascontiguousarray(values)
-    _refuse_infinity(values, names)
+    entry.refuse_infinity(values, names)
+    holes = np.isnan(values)
     if reset:
-        _refuse_empty_columns(values, names)
-    _warn_of_empty_rows(values)
+        entry.refuse_empty_columns(holes.all(axis=0), names)
+    entry.warn_of_empty_rows(np.flatnonzero(holes.all(axis=1)).tolist())
     return values
+
+
+def read_source(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Source:
+    """Y as a source: an array that has been checked, or what is checked as it is read."""
+    mapped = isinstance(Y, np.memmap)
+    source = None if mapped and mask is not None else open_source(Y)
+    if source is None:
+        return ArraySource(read_data(estimator, Y, mask, reset=reset))
+    if mask is not None:
+        raise ValueError(
+            "mask= is for arrays in memory. Put NaN where an entry of a file or a sparse matrix is missing."
+        )
+    _refuse_few_rows(estimator, source, 2 if reset else 1)
+    validate_data(estimator, _header(source), reset=reset, skip_check_array=True)
+    names = getattr(estimator, "feature_names_in_", None)
+    return CheckedSource(source, names, fitting=reset, mapped=mapped)
+
+
+def _refuse_few_rows(estimator: Any, source: Source, fewest: int) -> None:
+    if source.n_rows < fewest or source.n_columns < 1:
+        raise ValueError(
+            f"Y has {source.n_rows} sample(s) and {source.n_columns} feature(s), while a minimum of {fewest} "
+            f"and 1 is required by {type(estimator).__name__}."
+        )
+
+
+def _header(source: Source) -> Any:
+    """A table without rows that has the names of a source's columns, if they have any."""
+    names = getattr(source, "names", None)
+    if names is None:
+        return np.empty((0, source.n_columns))
+    import pyarrow
+
+    return pyarrow.table({name: pyarrow.array([], pyarrow.float64()) for name in names})
 
 
 def _hidden(Y: Any) -> Any:
@@ -52,38 +86,6 @@ def _read_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
             f"{flags.dtype} of shape {flags.shape}."
         )
     return flags
-
-
-def _refuse_infinity(values: FloatArray, names: Any) -> None:
-    bad = np.isinf(values)
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
-        raise DataError(
-            f"Y contains infinity at row {row}, {choosing.describe(column, names)}; {int(bad.sum())} of its "
-            f"{values.size} entries are infinite. Use NaN for entries that were not observed."
-        )
-
-
-def _refuse_empty_columns(values: FloatArray, names: Any) -> None:
-    empty = np.flatnonzero(np.isnan(values).all(axis=0))
-    if empty.size:
-        raise DataError(
-            f"Y has no observed entry in {choosing.describe(int(empty[0]), names)} "
-            f"({empty.size} such columns). Drop it: nothing can be learned about it."
-        )
-
-
-def _warn_of_empty_rows(values: FloatArray) -> None:
-    empty = np.flatnonzero(np.isnan(values).all(axis=1))
-    if empty.size:
-        listed = ", ".join(str(row) for row in empty[:_MOST_ROWS_LISTED])
-        more = ", ..." if empty.size > _MOST_ROWS_LISTED else ""
-        warnings.warn(
-            f"{empty.size} rows of Y have no observed entry (rows {listed}{more}): their latents keep the "
-            "prior, and what is said of their entries is what is said of an average row.",
-            UserWarning,
-            stacklevel=4,
-        )
 
 
 def read_sizes(sizes: Any, n_rows: int) -> FloatArray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from srflvm._types import FloatArray
+from srflvm.exceptions import DataError
 from srflvm.likelihoods import LIKELIHOODS, Gaussian, Likelihood, Multinomial
 from srflvm.sites import ROUTES
 
@@ -97,10 +98,15 @@ def is_plain_gaussian(choice: Choice) -> bool:
     return len(choice) == 1 and choice[0][0] == Gaussian()
 
 
-def check_columns(choice: Choice, Y: FloatArray, names: Sequence[str] | None) -> None:
-    """Every group's entries are such as its likelihood can produce."""
+def check_columns(choice: Choice, Y: FloatArray, names: Sequence[str] | None, first_row: int = 0) -> None:
+    """Every group's entries are such as its likelihood can produce; Y are the rows from `first_row` on."""
     for likelihood, columns in choice:
-        likelihood.check(Y[:, columns], [describe(int(column), names) for column in columns])
+        try:
+            likelihood.check(Y[:, columns], [describe(int(column), names) for column in columns])
+        except DataError as error:
+            if first_row == 0:
+                raise
+            raise DataError(f"{error} (Rows are counted from row {first_row} of Y.)") from error
 
 
 def choose_route(inference: str, choice: Choice) -> str:

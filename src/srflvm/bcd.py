@@ -31,6 +31,8 @@ import numpy as np
 import optax
 from jax import Array
 
+from srflvm.compiling import quickly_compiled
+
 State = dict[str, Any]
 Objective = Callable[[Array, State, Any], Any]
 Update = Callable[[Array, State, Any], State]
@@ -120,8 +122,7 @@ def _solve(
     return {**state, **proposal} if accepted else state, ((),), outcome
 
 
-@partial(jax.jit, static_argnames=("group",))
-def _climb(
+def climb_steps(
     group: tuple[GradientBlock, ...], key: Array, state: State, memories: tuple, data: Any, rate: Array
 ) -> tuple[State, tuple[GradientMemory, ...], Outcome]:
     """The steps of several blocks with one objective, one block after the other, in one scan."""
@@ -149,6 +150,9 @@ def _climb(
     (mine, carried, memories), bounds = jax.lax.scan(step, (mine, carried, memories), (turns, keys))
     first = jnp.nanmean(bounds[: group[0].n_steps])
     return {**state, **mine, **carried}, memories, Outcome(first, jnp.sum(jnp.isnan(bounds)))
+
+
+_climb = quickly_compiled(climb_steps, static_argnames=("group",))
 
 
 def all_finite(tree: Any) -> Array:

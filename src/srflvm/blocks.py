@@ -21,7 +21,6 @@ from scipy.special import softmax
 from srflvm import spectral
 from srflvm._types import FloatArray
 from srflvm.bcd import ClosedFormBlock, GradientBlock, Model, State
-from srflvm.features import fourier_features
 from srflvm.layers import Layer, SharedLayer
 
 STEPS_PER_SWEEP = 5
@@ -122,9 +121,14 @@ def mixture_of(state: State) -> spectral.Mixture:
 
 
 def sample_latents(key: Array, state: State) -> Array:
-    """One reparameterised draw of X from q(X)."""
+    """One reparameterised draw of X from q(X).
+
+    By a counter-based generator, whose draw for a row depends neither on the number of rows nor on how they
+    are spread over devices.
+    """
     mean, factor = state["latent_mean"], state["latent_factor"]
-    noise = jax.random.normal(key, mean.shape, mean.dtype)
+    counter_based = jax.random.wrap_key_data(jax.random.key_data(key)[:2], impl="threefry2x32")
+    noise = jax.random.normal(counter_based, mean.shape, mean.dtype)
     if factor.ndim == 2:
         return mean + jnp.exp(factor) * noise
     return mean + jnp.einsum("nqr,nr->nq", cholesky_factor(factor), noise)
@@ -153,8 +157,8 @@ def expected_evidence(key: Array, state: State, data: Any, settings: Settings) -
         layer_key = jax.random.fold_in(draw_key, 1)
         latents = sample_latents(latent_key, state)
         frequencies = sample_frequencies(frequency_key).astype(latents.dtype)
-        features = fourier_features(latents, frequencies)
-        value, carried = settings.layer.evidence(layer_key, features, {**state, **carried}, data)
+        current = {**state, **carried}
+        value, carried = settings.layer.evidence(layer_key, latents, frequencies, current, data)
         total += value
     return total / settings.n_samples, carried
 

@@ -10,10 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from srflvm._version import __version__
-from srflvm.exceptions import NumericalError
-
-# What a user can put right. Anything else is a defect, and its traceback is worth having.
-_EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)
+from srflvm.exceptions import EXPECTED
 
 # The base class of all complaints about a command line; not every version of typer exports it.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -32,7 +29,7 @@ class OneLineErrors(TyperGroup):
             _fail(f"{error.format_message().rstrip('.')}. See {command} --help.", 2)
         except typer.Abort:
             _fail("aborted.", 1)
-        except _EXPECTED as error:
+        except EXPECTED as error:
             _fail(str(error) or type(error).__name__, 1)
         else:
             sys.exit(code or 0)
@@ -70,6 +67,55 @@ def demo(
     from srflvm.demo import run_demo
 
     run_demo(output, random_state=seed, max_iter=max_iter, n_rows=rows)
+
+
+@app.command()
+def fit(
+    data: Annotated[
+        Path, typer.Argument(help="Rows by columns: .npy, .npz (sparse), .zarr, .parquet, .csv, .tsv.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the fitted model.")] = Path(
+        "model.srflvm"
+    ),
+    components: Annotated[int, typer.Option(min=1, help="Latent dimensions.")] = 2,
+    likelihood: Annotated[
+        str, typer.Option(help="Distribution of the entries, such as gaussian.")
+    ] = "gaussian",
+    frequencies: Annotated[int | None, typer.Option(min=1, help="Number of frequencies.")] = None,
+    max_iter: Annotated[int | None, typer.Option(min=1, help="Most sweeps.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the fit.")] = 0,
+    checkpoint_dir: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints; the same command goes on from there.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Be one of the processes of a SLURM, MPI or Kubernetes job.")
+    ] = False,
+    coordinator: Annotated[
+        str | None, typer.Option(help="host:port of process 0, to start every process by hand.")
+    ] = None,
+    process_count: Annotated[int | None, typer.Option(min=1, help="How many there are.")] = None,
+    process_index: Annotated[int | None, typer.Option(min=0, help="Which one this is, from 0.")] = None,
+    peer_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds without progress after which all processes end.")
+    ] = 300.0,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Print progress.")] = 0,
+) -> None:
+    """Fit a model to a file and write it to another."""
+    from srflvm import fit_command
+
+    parameters = {
+        "n_components": components,
+        "likelihood": likelihood.replace("-", "_"),
+        "n_frequencies": frequencies or "auto",
+        "max_iter": max_iter or "auto",
+        "random_state": seed,
+        "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
+        "verbose": verbose,
+    }
+    job = fit_command.Job(str(data), str(output), parameters)
+    by_hand = fit_command.Peers(coordinator, process_count, process_index, peer_timeout)
+    raise typer.Exit(fit_command.run(job, by_hand, n_processes=processes, distributed=distributed))
 
 
 def _fail(message: str, code: int) -> None:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 from sklearn.neighbors import NearestNeighbors
 
+from srflvm import parallel
 from srflvm._types import FloatArray
+from srflvm.compiling import quickly_compiled
 from srflvm.features import fourier_features
 from srflvm.newton import Place, inverse_root, jacobian, minimise
 from srflvm.rowwise import chunk_size, padded_chunks
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from srflvm.gaussian_posterior import GaussianPosterior
 
 N_NEIGHBOURS = 3
+
+# Rows whose targets and neighbours are held at a time.
+_ROWS_AT_ONCE = 16_384
 
 
 class Problem(NamedTuple):
@@ -51,23 +55,31 @@ class Embedding(NamedTuple):
 
 def embed(posterior: GaussianPosterior, scores: FloatArray) -> Embedding:
     """Embed rows given by their compressed scores (see `Columns.scores`)."""
-    similar = _similar_anchors(posterior, scores)
-    targets = scores / np.sqrt(posterior.noise)
+    n_features, n_latent = len(posterior.weights), posterior.frequencies.shape[1]
+    mean, cholesky = np.empty((len(scores), n_latent)), np.empty((len(scores), n_latent, n_latent))
+    size = chunk_size(len(scores), n_latent * n_features)
+    search = _search_of_anchors(posterior)
     with jax.enable_x64(True):
         problem = _problem(posterior)
-        n_features, n_latent = len(posterior.weights), posterior.frequencies.shape[1]
-        size = chunk_size(len(scores), n_latent * n_features)
-        parts = [
-            _solve_rows(problem, *chunk) for chunk in padded_chunks((targets, similar), len(scores), size)
-        ]
-        mean, cholesky = (np.concatenate(arrays)[: len(scores)] for arrays in zip(*parts, strict=True))
+        for start in range(0, len(scores), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            parallel.note(f"placing rows from {start} on")
+            mean[rows], cholesky[rows] = _embed_piece(problem, search, posterior.noise, scores[rows], size)
     return Embedding(mean, cholesky)
 
 
-def _similar_anchors(posterior: GaussianPosterior, scores: FloatArray) -> npt.NDArray[np.intp]:
+def _embed_piece(
+    problem: Problem, search: NearestNeighbors, noise: float, scores: FloatArray, size: int
+) -> tuple[FloatArray, ...]:
+    values = np.asarray(scores, np.float64)
+    inputs = values / np.sqrt(noise), search.kneighbors(values, return_distance=False)
+    parts = [_solve_rows(problem, *chunk) for chunk in padded_chunks(inputs, len(values), size)]
+    return tuple(np.concatenate(arrays)[: len(values)] for arrays in zip(*parts, strict=True))
+
+
+def _search_of_anchors(posterior: GaussianPosterior) -> NearestNeighbors:
     n_neighbours = min(N_NEIGHBOURS, len(posterior.anchors))
-    search = NearestNeighbors(n_neighbors=n_neighbours, algorithm="brute").fit(posterior.anchor_scores)
-    return search.kneighbors(scores, return_distance=False)
+    return NearestNeighbors(n_neighbors=n_neighbours, algorithm="brute").fit(posterior.anchor_scores)
 
 
 def _problem(posterior: GaussianPosterior) -> Problem:
@@ -76,7 +88,7 @@ def _problem(posterior: GaussianPosterior) -> Problem:
     return Problem(*map(jnp.asarray, (loadings, posterior.frequencies, posterior.anchors, outputs)))
 
 
-@jax.jit
+@quickly_compiled
 def _solve_rows(problem: Problem, targets: Array, similar: Array) -> tuple[Array, Array]:
     start = _starting_latents(problem, targets, similar)
     latents, hessian = minimise(partial(_evaluate, problem, targets), partial(_hessian, problem), start)

@@ -6,31 +6,21 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm import fitting, stochastic, streams
-from srflvm._inputs import read_data
+from srflvm import fitting, parallel, resolving, stochastic, streams
+from srflvm._inputs import read_source
 from srflvm._types import FloatArray
+from srflvm.exceptions import NotInMemoryError
 from srflvm.fitted import record
 from srflvm.journal import open_journal
-from srflvm.posing import pose
-from srflvm.problems import Problem
-from srflvm.progress import PrintProgress
+from srflvm.memory import Memory
+from srflvm.posing import check_processes, kind_of_fit, pose
 from srflvm.queries import Queries
 from srflvm.row_tables import RowTable
-from srflvm.site_problem import SiteProblem
-from srflvm.sources import ArraySource
-
-MOST_FREQUENCIES = 300
-
-# With a site for every entry a step costs columns times the square of the frequencies.
-MOST_FREQUENCIES_WITH_SITES = 50
-
-# With more latents than this, full covariances come to cost as much as the matrix products of a step.
-MOST_CORRELATED_LATENTS = 8
+from srflvm.sources import Source
 
 
 class SRFLVM(Queries):
@@ -78,7 +68,8 @@ class SRFLVM(Queries):
     batch_size : int, "auto" or None, default="auto"
         Rows that are seen at a time. None fits all rows at once. A number fits landmarks, at most 5000 random
         rows (2000 where every entry has a site), and then passes over all rows in random batches of that
-        many. "auto" is None for arrays in memory.
+        many. "auto" is None for arrays in memory, and for complete Gaussian data with one noise; other data
+        in files and sparse matrices are then fitted in batches of 2048.
     max_iter : int or "auto", default="auto"
         Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 25, and more for less than
         1000 rows, up to 100. In batches: epochs, that is passes over all rows; "auto" makes at most 10, and
@@ -253,39 +244,26 @@ class SRFLVM(Queries):
 
         Parameters
         ----------
-        Y : array-like of shape (N, M)
-            Numeric data; NaN, NA and masked entries are missing and are not used.
+        Y : array-like, sparse matrix or path, of shape (N, M)
+            Numeric data; NaN, NA and masked entries are missing and are not used. Zeros of a sparse matrix
+            are data. Also the path of a .npy, .npz (SciPy sparse), .zarr or .parquet file, an
+            `np.memmap` or a Zarr array: such data are read in pieces and never held as a whole.
         y : ignored
         mask : boolean array of shape (N, M), default=None
-            True where an entry is to be taken as missing.
+            True where an entry is to be taken as missing. Only for arrays in memory.
         sizes : array of shape (N,), default=None
             Size factors of the rows, for counts.
         """
         check.check_parameters(self)
-        Y = read_data(self, Y, mask, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        choice = choosing.choose(self.likelihood, Y.shape[1], names)
-        choosing.check_columns(choice, Y, names)
-        state = getattr(self, "_state", None) if self.warm_start else None
-        journal, rng = open_journal(self, Y, choice, sizes, state)
-        source = ArraySource(Y)
-        if stochastic.wants_batches(self.batch_size, source, choice, self.inference):
-            check.refuse_warm_batches(state)
-            batching = stochastic.batching(self.batch_size, self.max_iter, len(Y))
-            table = RowTable(self, source, sizes)
-            fitted = stochastic.fit_estimator(table, choice, batching, journal, rng)
-            return self._record(fitted, batching.n_epochs)
-        problem = pose(self, Y, choice, sizes)
-        options = replace(self._options(problem), journal=journal)
-        if state is not None:
-            check.check_warm_state(state, options, len(Y))
-            check.check_warm_layer(self._posterior, state, problem)
-        return self._record(fitting.fit(problem, options, rng, state), options.max_iter)
-
-    def _record(self, fitted: fitting.Fitted, max_iter: int) -> SRFLVM:
+        source = read_source(self, Y, mask, reset=True)
+        choice = choosing.choose(self.likelihood, source.n_columns, getattr(self, "feature_names_in_", None))
+        check_processes(self, choice, source.n_rows)
+        with parallel.guarded(self.checkpoint_dir):
+            fitted = self._fitted_by_processes(source, choice, sizes)
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            self._warn_not_converged(max_iter)
+            in_batches = fitted.stream is not None
+            self._warn_not_converged(resolving.max_iter(self, source.n_rows, in_batches=in_batches))
         return self
 
     def partial_fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
@@ -299,11 +277,37 @@ class SRFLVM(Queries):
 
         Parameters
         ----------
-        Y, y, mask, sizes
-            As in `fit`. The first call needs at least 10 rows, the others one.
+        Y : array-like of shape (n, M)
+            The first call needs at least 10 rows, the others one.
+        y, mask, sizes
+            As in `fit`.
         """
         streams.partial_fit(self, Y, mask, sizes)
         return self
+
+    def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+        """Many rows are dealt out over the processes; a few are left to the first."""
+        if source.n_rows > fitting.MOST_LANDMARKS:
+            return self._fitted(source, choice, sizes)
+        return parallel.by_first(lambda: self._fitted(source, choice, sizes))
+
+    def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+        state = getattr(self, "_state", None) if self.warm_start else None
+        journal, rng = open_journal(self, source, choice, sizes, state)
+        table = RowTable(self, source, sizes)
+        if stochastic.wants_batches(self.batch_size, source, kind_of_fit(self, choice, holes=False)):
+            return stochastic.fit_estimator(table, choice, journal, rng)
+        try:
+            problem = pose(self, source, choice, sizes)
+        except NotInMemoryError:
+            if self.batch_size is None:
+                raise
+            return stochastic.fit_estimator(table, choice, journal, rng)
+        options = replace(resolving.options(self, problem), journal=journal)
+        if state is not None:
+            check.check_warm_state(state, options, source.n_rows)
+            check.check_warm_layer(self._posterior, state, problem)
+        return fitting.fit(problem, options, rng, state)
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None
@@ -318,46 +322,28 @@ class SRFLVM(Queries):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         return tags
 
-    def _options(self, problem: Problem, n_rows: int | None = None, rows: Any = slice(None)):
-        """For a problem that has all rows, or those given of `n_rows`."""
-        n_frequencies = n_pilot_frequencies = self.n_frequencies
-        if n_frequencies == "auto":
-            n_pilot_frequencies = int(np.clip(problem.n_rows // 3, 25, MOST_FREQUENCIES))
-            most = MOST_FREQUENCIES_WITH_SITES if isinstance(problem, SiteProblem) else MOST_FREQUENCIES
-            n_frequencies = min(n_pilot_frequencies, most)
-        init = self.init
-        if not isinstance(init, str):
-            init = check.check_initial_latents(init, n_rows or problem.n_rows, self.n_components)[rows]
-        callbacks = tuple(self.callbacks or ())
-        if self.verbose:
-            callbacks = (*callbacks, PrintProgress(int(self.verbose)))
-        return fitting.Options(
-            n_components=int(self.n_components),
-            n_frequencies=int(n_frequencies),
-            n_pilot_frequencies=int(n_pilot_frequencies),
-            n_mixture=int(self.n_mixture),
-            frequency_sampling=self.frequency_sampling,
-            covariance_type=self.covariance_type,
-            latent_covariance_type=self._latent_covariance_type(),
-            n_samples=int(self.n_samples),
-            n_directions=self.compression,
-            max_iter=fitting.automatic_sweeps(problem.n_rows)
-            if self.max_iter == "auto"
-            else int(self.max_iter),
-            tol=float(self.tol),
-            n_init=int(self.n_init),
-            init=init,
-            learning_rate=float(self.learning_rate),
-            dtype=np.dtype(self.dtype),
-            callbacks=callbacks,
-        )
+    def predict_memory(self, n_rows: int, n_columns: int, *, holes: bool = False) -> Memory:
+        """The memory, in bytes, that a fit of data of this shape would need at its peak.
 
-    def _latent_covariance_type(self) -> str:
-        if self.latent_covariance_type == "auto":
-            return "full" if self.n_components <= MOST_CORRELATED_LATENTS else "diag"
-        return self.latent_covariance_type
+        `fit` asks for it too, and refuses what does not fit before it starts.
+
+        Parameters
+        ----------
+        n_rows, n_columns : int
+        holes : bool, default=False
+            Whether entries are missing.
+
+        Returns
+        -------
+        Memory
+            With the attributes `total` and `parts`: beyond Y and what the process holds already.
+        """
+        check.check_parameters(self)
+        choice = choosing.choose(self.likelihood, n_columns, None)
+        return resolving.memory_needed(self, kind_of_fit(self, choice, holes), n_rows, n_columns)
 
     def _warn_not_converged(self, max_iter: int) -> None:
         warnings.warn(

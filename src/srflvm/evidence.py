@@ -20,7 +20,7 @@ each dropped direction could only have added to <B, H>.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,12 +35,16 @@ class Targets(NamedTuple):
     total_square: Array
     n_columns: Array
 
+    @property
+    def n_rows(self) -> int:
+        return self.scores.shape[0]
+
 
 class Solution(NamedTuple):
-    """The solved regression, in float64: C (L, L) with G = C C', H (L, R), <B, H>, log evidence."""
+    """The solved regression, in float64: C (L, L) with G = C C', C^-1 B (L, R), <B, H>, log evidence."""
 
     cholesky: Array
-    weights: Array
+    half: Array
     explained: Array
     log_evidence: Array
 
@@ -56,9 +60,12 @@ def smallest_ratio(n_rows: int, dtype: jnp.dtype) -> float:
     return 32.0 * growth * n_rows * float(jnp.finfo(dtype).eps)
 
 
-def solve(gram: Array, cross: Array, targets: Targets, noise: Array, ratio: Array) -> Solution:
-    """The regression from its sufficient statistics Phi'Phi and Phi'Y, in float64."""
-    size, n_rows = gram.shape[0], targets.scores.shape[0]
+def solve(gram: Array, cross: Array, targets: Any, noise: Array, ratio: Array) -> Solution:
+    """The regression from its sufficient statistics Phi'Phi and Phi'Y, in float64.
+
+    Of the targets only |Y|^2 and the numbers of rows and columns are used.
+    """
+    size, n_rows = gram.shape[0], targets.n_rows
     system = gram.astype(jnp.float64) + ratio * jnp.eye(size, dtype=jnp.float64)
     cross = cross.astype(jnp.float64)
     cholesky = jnp.linalg.cholesky(system)
@@ -70,16 +77,26 @@ def solve(gram: Array, cross: Array, targets: Targets, noise: Array, ratio: Arra
         n_columns * (n_rows * jnp.log(2.0 * jnp.pi * noise) - size * jnp.log(ratio) + log_det)
         + (targets.total_square - explained) / noise
     )
-    weights = solve_triangular(cholesky, half, lower=True, trans=1)
-    return Solution(cholesky, weights, explained, value)
+    return Solution(cholesky, half, explained, value)
+
+
+def weights_and_root(solution: Solution, dtype: Any) -> tuple[Array, Array]:
+    """H = C^-T (C^-1 B) and C^-1. Single precision is enough for them once C and C^-1 B are exact: the
+    evidence does not need them, and its gradient is stochastic."""
+    cholesky = solution.cholesky.astype(dtype)
+    root = solve_triangular(cholesky, jnp.eye(len(cholesky), dtype=dtype), lower=True)
+    return root.T @ solution.half.astype(dtype), root
 
 
 @jax.custom_vjp
-def log_evidence(features: Array, noise: Array, ratio: Array, targets: Targets) -> Array:
-    """log p(Y | features), differentiable in features, noise and ratio (not in the data).
+def predict_and_evidence(
+    features: Array, noise: Array, ratio: Array, targets: Targets
+) -> tuple[Array, Array]:
+    """log p(Y | features), differentiable in features, noise and ratio (not in the data), and the posterior
+    mean Phi H of the scores (without a gradient).
 
-    `features` and `targets.scores` share a dtype (float32 or float64); `noise`, `ratio` and the result
-    are float64. If this is not finite the features or the noise are not.
+    `features` and `targets.scores` share a dtype (float32 or float64); `noise`, `ratio` and the evidence are
+    float64. If this is not finite the features or the noise are not. See `chunked` for many rows.
     """
     return _forward(features, noise, ratio, targets)[0]
 
@@ -87,52 +104,45 @@ def log_evidence(features: Array, noise: Array, ratio: Array, targets: Targets) 
 def _forward(features, noise, ratio, targets):
     gram, cross = features.T @ features, features.T @ targets.scores
     solution = solve(gram, cross, targets, noise, ratio)
-    return solution.log_evidence, (features, noise, ratio, targets, solution)
+    weights, _ = weights_and_root(solution, features.dtype)
+    return (solution.log_evidence, features @ weights), (features, noise, ratio, targets, solution)
 
 
-def _backward(residuals, cotangent):
+def _backward(residuals, cotangents):
+    cotangent, _ = cotangents
     features, noise, ratio, targets, solution = residuals
-    dtype = features.dtype
-    weights = solution.weights.astype(dtype)
-    # the gradient is stochastic: single precision is enough for C^-1 once C itself is exact
-    identity = jnp.eye(features.shape[1], dtype=dtype)
-    root = solve_triangular(solution.cholesky.astype(dtype), identity, lower=True)
-    scale = (cotangent / noise).astype(dtype)
-    columns = (cotangent * targets.n_columns).astype(dtype)
-    pull = scale * (weights @ weights.T) + columns * (root.T @ root)
-    d_features = targets.scores @ (scale * weights).T - features @ pull
-    trace = jnp.sum(root**2, dtype=jnp.float64)
-    d_noise, d_ratio = _scalar_gradients(noise, ratio, targets, solution, trace)
+    terms = row_gradient_terms(solution, noise, targets, cotangent, features.dtype)
+    d_features = targets.scores @ terms.slope - features @ terms.pull
+    d_noise, d_ratio = scalar_gradients(noise, ratio, targets, solution, terms)
     return d_features, cotangent * d_noise, cotangent * d_ratio, None
 
 
-def _scalar_gradients(noise, ratio, targets, solution, trace):
-    # d<B,H>/dratio = -|H|^2 and d log|G| / dratio = tr G^-1 = |C^-1|^2
-    n_rows, size = targets.scores.shape[0], solution.cholesky.shape[0]
+class RowGradient(NamedTuple):
+    """d/dphi_n = y_n slope - phi_n pull, with slope (R, L) and pull (L, L); and tr G^-1 and |H|^2."""
+
+    slope: Array
+    pull: Array
+    trace: Array
+    square: Array
+
+
+def row_gradient_terms(solution: Solution, noise, targets, cotangent, dtype) -> RowGradient:
+    """slope = H' / sigma^2 and pull = H H' / sigma^2 + M G^-1, times the cotangent."""
+    weights, root = weights_and_root(solution, dtype)
+    scale = (cotangent / noise).astype(dtype)
+    columns = (cotangent * targets.n_columns).astype(dtype)
+    pull = scale * (weights @ weights.T) + columns * (root.T @ root)
+    trace, square = (jnp.sum(matrix**2, dtype=jnp.float64) for matrix in (root, weights))
+    return RowGradient((scale * weights).T, pull, trace, square)
+
+
+def scalar_gradients(noise, ratio, targets, solution: Solution, terms: RowGradient) -> tuple[Array, Array]:
+    """d/dnoise and d/dratio, where d<B,H>/dratio = -|H|^2 and d log|G| / dratio = tr G^-1 = |C^-1|^2."""
+    size = len(solution.cholesky)
     residual = targets.total_square - solution.explained
-    d_noise = -0.5 * (targets.n_columns * n_rows / noise - residual / noise**2)
-    square = jnp.sum(solution.weights**2)
-    d_ratio = -0.5 * (targets.n_columns * (trace - size / ratio) + square / noise)
+    d_noise = -0.5 * (targets.n_columns * targets.n_rows / noise - residual / noise**2)
+    d_ratio = -0.5 * (targets.n_columns * (terms.trace - size / ratio) + terms.square / noise)
     return d_noise, d_ratio
 
 
-log_evidence.defvjp(_forward, _backward)
-
-
-@jax.custom_vjp
-def predict_and_evidence(
-    features: Array, noise: Array, ratio: Array, targets: Targets
-) -> tuple[Array, Array]:
-    """`log_evidence`, and the posterior mean Phi H of the scores (without a gradient)."""
-    return _forward_with_mean(features, noise, ratio, targets)[0]
-
-
-def _forward_with_mean(features, noise, ratio, targets):
-    value, residuals = _forward(features, noise, ratio, targets)
-    weights = residuals[-1].weights.astype(features.dtype)
-    return (value, features @ weights), residuals
-
-
-predict_and_evidence.defvjp(
-    _forward_with_mean, lambda residuals, cotangents: _backward(residuals, cotangents[0])
-)
+predict_and_evidence.defvjp(_forward, _backward)

@@ -14,3 +14,15 @@ class NumericalError(ArithmeticError):
 class ModelFileError(ValueError):
     """A model file is damaged, truncated, foreign, or written by a newer version; or a model
     cannot be saved."""
+
+
+class MissingEntriesError(DataError):
+    """Data that are read in pieces have holes."""
+
+
+# What a user can put right. Anything else is a defect, and its traceback is worth having.
+EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)
+
+
+class NotInMemoryError(DataError):
+    """A fit of all rows at once needs all of Y as an array."""

@@ -10,6 +10,7 @@ kernel whose spectral density the frequencies follow, and phi(x)'phi(x) = 1 exac
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -17,10 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# pi / 2 as the sum of two float32 numbers, the first with enough trailing zeros that small multiples of
-# it are exact: the phase is reduced without losing digits.
-_HALF_PI_HIGH = 1.5703125
-_HALF_PI_LOW = float(np.pi / 2.0 - _HALF_PI_HIGH)
+# pi as the sum of two float32 numbers, the first with so many trailing zeros that small multiples of it and
+# of its half are exact: the phase is reduced without losing digits.
+_PI_HIGH = np.float32(3.140625)
+_PI_LOW = np.float32(np.pi - 3.140625)
+
+# sin r = r (1 - r^2/3! + r^4/5! - ...) to 6e-8 for |r| <= pi / 2.
+_SINE_SERIES = [np.float32((-1.0) ** k / math.factorial(2 * k + 1)) for k in range(6)]
 
 
 def fourier_features(latents: Any, frequencies: Any) -> Any:
@@ -36,29 +40,46 @@ def fourier_features(latents: Any, frequencies: Any) -> Any:
     (N, L), sines first.
     """
     xp = latents.__array_namespace__()
+    if xp is jnp and latents.dtype == np.float32:
+        return _single_precision_features(latents, frequencies)
     phase = latents @ frequencies.T
-    fast = xp is jnp and phase.dtype == np.float32
-    waves = sine_and_cosine(phase) if fast else (xp.sin(phase), xp.cos(phase))
-    return xp.concat(waves, axis=1) * frequencies.shape[0] ** -0.5
+    return xp.concat([xp.sin(phase), xp.cos(phase)], axis=1) * frequencies.shape[0] ** -0.5
 
 
 @jax.custom_jvp
-def sine_and_cosine(phase: Array) -> tuple[Array, Array]:
-    """Both at once in float32, to 1e-6 absolute for |phase| < 1e3, an order of magnitude faster on a
-    CPU than two library calls: one range reduction to [-pi/4, pi/4] and two short Taylor polynomials."""
-    quadrant = jnp.round(phase * np.float32(2.0 / np.pi))
-    r = (phase - quadrant * np.float32(_HALF_PI_HIGH)) - quadrant * np.float32(_HALF_PI_LOW)
-    square = r * r
-    sine = r * (1 + square * (-1 / 6 + square * (1 / 120 + square * (-1 / 5040 + square / 362880))))
-    cosine = 1 + square * (-1 / 2 + square * (1 / 24 + square * (-1 / 720 + square / 40320)))
-    turns = quadrant.astype(jnp.int32)
-    odd = (turns & 1) == 1
-    sine, cosine = jnp.where(odd, cosine, sine), jnp.where(odd, sine, cosine)
-    sine = jnp.where((turns & 2) == 2, -sine, sine)
-    return sine, jnp.where(((turns + 1) & 2) == 2, -cosine, cosine)
+def _single_precision_features(latents: Array, frequencies: Array) -> Array:
+    """To 1e-6 absolute for phases below 1e3, and an order of magnitude faster on a CPU than library calls.
+
+    A cosine is a sine half a turn of pi away. So all columns are one loop without branches over the phases
+    of the frequencies written twice.
+    """
+    n_waves = len(frequencies)
+    half_turns = jnp.repeat(jnp.array([0.0, 0.5], jnp.float32), n_waves, total_repeat_length=2 * n_waves)
+    phase = latents @ jnp.concatenate([frequencies, frequencies]).T
+    return np.float32(n_waves**-0.5) * shifted_sine(phase, half_turns)
 
 
-@sine_and_cosine.defjvp
-def _sine_and_cosine_jvp(primals, tangents):
-    sine, cosine = sine_and_cosine(*primals)
-    return (sine, cosine), (cosine * tangents[0], -sine * tangents[0])
+def shifted_sine(phase: Array, half_turns: Array) -> Array:
+    """sin(phase + pi half_turns) in float32, for half_turns 0 or 1/2.
+
+    With n the nearest integer to phase / pi + half_turns and r = phase - pi (n - half_turns), at most pi / 2
+    in size, it is (-1)^n sin r.
+    """
+    nearest = jnp.round(phase * np.float32(1.0 / np.pi) + half_turns)
+    turns = nearest - half_turns
+    r = (phase - turns * _PI_HIGH) - turns * _PI_LOW
+    square, series = r * r, _SINE_SERIES[-1]
+    for coefficient in _SINE_SERIES[-2::-1]:
+        series = coefficient + square * series
+    sign = nearest.astype(jnp.int32) << 31
+    flipped = jax.lax.bitcast_convert_type(r * series, jnp.int32) ^ sign
+    return jax.lax.bitcast_convert_type(flipped, jnp.float32)
+
+
+@_single_precision_features.defjvp
+def _single_precision_features_jvp(primals, tangents):
+    (latents, frequencies), (d_latents, d_frequencies) = primals, tangents
+    features = _single_precision_features(latents, frequencies)
+    sines, cosines = jnp.split(features, 2, axis=1)
+    d_phase = d_latents @ frequencies.T + latents @ d_frequencies.T
+    return features, jnp.concatenate([cosines * d_phase, -sines * d_phase], axis=1)

@@ -7,6 +7,7 @@ parameters by texts that a message can show.
 from __future__ import annotations
 
 import inspect
+import itertools
 import numbers
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,12 +18,15 @@ import jax
 import numpy as np
 from sklearn.utils import check_random_state
 
+from srflvm import parallel
 from srflvm._containers import tensor_digest, text_digest
 from srflvm._likelihood_choice import Choice
 from srflvm._model_likelihoods import plain_value
 from srflvm._types import FloatArray
 from srflvm._version import __version__
+from srflvm.dealing import own_range
 from srflvm.likelihoods import LIKELIHOODS, Likelihood
+from srflvm.sources import Source, pieces, rows_at_once
 
 # Parameters that do not change the result of a fit, and `warm_start`, for which the state stands.
 _WITHOUT_INFLUENCE = ("verbose", "callbacks", "checkpoint_dir", "warm_start")
@@ -34,7 +38,7 @@ Fingerprint = dict[str, str]
 
 
 def fingerprint(
-    estimator: Any, Y: FloatArray, choice: Choice, log_sizes: FloatArray | None, state: Any
+    estimator: Any, source: Source, choice: Choice, log_sizes: FloatArray | None, state: Any
 ) -> Fingerprint:
     """A text for everything that the result of a fit depends on, by what messages call it."""
     given = estimator.get_params(deep=False)
@@ -46,7 +50,7 @@ def fingerprint(
         "random_state": _random_state_text(given["random_state"]),
     }
     return {
-        _DATA: _data_digest(Y),
+        _DATA: _data_digest(source),
         _SIZES: "none" if log_sizes is None else _array_text(log_sizes),
         _EARLIER_FIT: "none" if state is None else _state_digest(state),
         **parameters,
@@ -69,10 +73,22 @@ def draws_its_seed(random_state: Any) -> bool:
     return random_state is None or random_state is np.random
 
 
-def _data_digest(Y: FloatArray) -> str:
-    missing = np.isnan(Y)
-    shape = np.array(Y.shape)
-    return tensor_digest({"shape": shape, "holes": np.packbits(missing), "observed": Y[~missing]})
+def _data_digest(source: Source) -> str:
+    """Of where the holes are and of the observed entries, whatever the data are read from."""
+    own = parallel.together(lambda: _digests_of_pieces(source))
+    texts = [f"{source.n_rows} x {source.n_columns}", *itertools.chain(*parallel.gather(own))]
+    return text_digest(" ".join(texts))
+
+
+def _digests_of_pieces(source: Source) -> list[str]:
+    """Of the pieces that begin with a row of this process: the pieces do not depend on the processes."""
+    size = rows_at_once(source.n_columns)
+    first, stop = (-(-row // size) * size for row in own_range(source.n_rows))
+    digests = []
+    for _, piece in pieces(source, first, min(stop, source.n_rows)):
+        missing = np.isnan(piece)
+        digests.append(tensor_digest({"holes": np.packbits(missing), "observed": piece[~missing]}))
+    return digests
 
 
 def _state_digest(state: Any) -> str:

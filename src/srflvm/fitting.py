@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from srflvm import bcd, blocks, starts
+from srflvm import bcd, blocks, dealing, parallel, starts
 from srflvm._types import FloatArray
 from srflvm.batches import Stream
 from srflvm.embedding import Embedding
@@ -22,6 +23,7 @@ from srflvm.progress import Callback, Progress
 
 # More rows than this: a neighbour start is made on a random subset whose model places the other rows.
 MOST_LANDMARKS = 5000
+LANDMARK_STARTS = ("auto", "neighbors")
 
 # The share of the sweeps that a fit of all rows skips when it goes on from landmarks, and that a fit by sites
 # skips when it goes on from its pilot.
@@ -37,11 +39,6 @@ _RACE_SHARE = 0.5
 
 # A run with more dropped steps than this share is repeated with safer settings.
 _TOLERATED_REJECTIONS = 0.2
-
-
-def automatic_sweeps(n_rows: int) -> int:
-    """How many sweeps are made if it is left open."""
-    return int(np.clip(25_000 // n_rows, 25, 100))
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ class _Course:
 
     def find_start(self) -> tuple[Entrant, dict[str, float]]:
         """The winner of the race between the starts asked for, and the bounds all of them reached."""
-        if self.problem.n_rows > MOST_LANDMARKS and self.options.init_name in ("auto", "neighbors"):
+        if self.problem.n_rows > MOST_LANDMARKS and self.options.init_name in LANDMARK_STARTS:
             return self._enter_from_landmarks()
         pilot = self.problem.pilot()
         if pilot is not None and self.options.init_name != "array":
@@ -179,7 +176,13 @@ class _Course:
 
     def enter(self, name: str, state: bcd.State) -> Entrant:
         key = jax.random.key(self.rng.randint(2**31 - 1), impl="rbg")
-        return Entrant(name, key, bcd.begin(self.model, state))
+        return Entrant(name, key, self._spread(bcd.begin(self.model, state)))
+
+    def _spread(self, run: bcd.Run) -> bcd.Run:
+        return dealing.spread(run, self.problem.n_rows)
+
+    def _collect(self, run: bcd.Run) -> bcd.Run:
+        return dealing.collect(run, self.problem.n_rows)
 
     def enter_again(self, state: bcd.State) -> Entrant:
         """Go on from the state of an earlier fit, in this fit's precision."""
@@ -233,27 +236,32 @@ class _Course:
     def _enter_from_landmarks(self) -> tuple[Entrant, dict[str, float]]:
         """Fit a random subset of the rows, place all rows with its model, and go on from there."""
         index = np.sort(self.rng.permutation(self.problem.n_rows)[:MOST_LANDMARKS])
-        options = replace(self.options, stage="landmarks")
-        course = _Course(self.problem.rows(index), options, self.rng)
-        winner, bounds = course.find_start()
-        winner = course.finish(winner)
-        landmark_run, fitted = winner.run, course.freeze(winner, bounds)
+        landmarks = self.problem.rows(index)
+        fitted, numbers = parallel.by_first(lambda: self._fit_landmarks(landmarks))
+        self.rng.set_state(numbers)
         placed = self.problem.place(fitted.posterior)
         layer = self.problem.placed_state(fitted.state, fitted.posterior, placed, self.options)
-        state = fitted.state | layer
-        state["latent_mean"] = jnp.asarray(placed.mean, self.options.dtype)
         diagonal = self.options.latent_covariance_type == "diag"
-        state["latent_factor"] = jnp.asarray(
-            blocks.free_factor(placed.cholesky, diagonal), self.options.dtype
-        )
-        self.n_rejected += course.n_rejected
+        factor = blocks.free_factor(placed.cholesky, diagonal)
+        latents = {"latent_mean": placed.mean, "latent_factor": factor}
+        state = fitted.state | layer | {name: self._shard(own) for name, own in latents.items()}
+        self.n_rejected += fitted.n_rejected
         n_skipped = int(_LANDMARK_SHARE * self.options.max_iter)
         entrant = replace(self.enter(f"landmarks, {fitted.start}", state), n_skipped=n_skipped)
-        if landmark_run.ended_early:
+        if fitted.interrupted or fitted.stopped:
             # one sweep over all rows, for a bound on all of them; then no more
-            entrant = _ended_like(self._advance(entrant, 1, self.options.stage), [landmark_run])
+            entrant = _ended_like(self._advance(entrant, 1, self.options.stage), [fitted])
         share = self.problem.n_rows / len(index)
-        return entrant, {name: share * bound for name, bound in bounds.items()}
+        return entrant, {name: share * bound for name, bound in fitted.start_elbos.items()}
+
+    def _fit_landmarks(self, landmarks: Problem) -> tuple[Fitted, Any]:
+        """The fit of some rows, and the random numbers that come after it."""
+        course = _Course(landmarks, replace(self.options, stage="landmarks"), self.rng)
+        winner, bounds = course.find_start()
+        return course.freeze(course.finish(winner), bounds), self.rng.get_state()
+
+    def _shard(self, own: FloatArray) -> jax.Array:
+        return dealing.shard(own.astype(self.options.dtype), self.problem.n_rows)
 
     def _enter_from_pilot(self, pilot: Problem) -> tuple[Entrant, dict[str, float]]:
         """Fit the working data as if they were Gaussian, which is fast, and go on from its latents."""
@@ -282,20 +290,27 @@ class _Course:
     def _advance(self, entrant: Entrant, n_sweeps: int, stage: str, tol: float = 0.0) -> Entrant:
         reporters = [self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks]
 
+        def report(run: bcd.Run) -> bool:
+            """Whether any callback of any process wants to stop."""
+            parallel.note(f"{stage}, sweep {run.n_sweeps}")
+            wishes = [bool(reporter(run)) for reporter in reporters]
+            return parallel.anywhere(any(wishes) or parallel.is_interrupted())[0]
+
         def advance(run: bcd.Run, n_sweeps: int, more_callbacks: Sequence[bcd.Callback]) -> bcd.Run:
             return bcd.advance(
                 self.model,
-                run,
+                self._spread(run),
                 entrant.key,
                 self.fit_data,
                 n_sweeps=n_sweeps,
                 schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
                 tolerance=tol * self.problem.n_entries,
                 window=self._window(entrant),
-                callbacks=[*reporters, *more_callbacks],
+                callbacks=[report, *more_callbacks],
             )
 
-        run = self.options.journal.leg(_label(entrant, n_sweeps, stage), entrant.run, n_sweeps, advance)
+        label = _label(entrant, n_sweeps, stage)
+        run = self._spread(self.options.journal.leg(label, entrant.run, n_sweeps, advance, self._collect))
         self.n_rejected += run.n_rejected - entrant.run.n_rejected
         return replace(entrant, run=run)
 
@@ -319,13 +334,14 @@ class _Course:
 
     def freeze(self, entrant: Entrant, bounds: dict[str, float]) -> Fitted:
         run = entrant.run
-        mean, factor = (np.asarray(run.state[n], np.float64) for n in ("latent_mean", "latent_factor"))
+        own = (dealing.own_rows(run.state[n], self.problem.n_rows) for n in ("latent_mean", "latent_factor"))
+        mean, factor = (array.astype(np.float64) for array in own)
         latents = Embedding(mean, blocks.cholesky_factor(factor))
         posterior, embedding = self.problem.freeze(run.state, latents, self.settings, self.rng)
         return Fitted(
             posterior=posterior,
             embedding=embedding,
-            state=run.state,
+            state=self._collect(run).state,
             elbo=self.problem.in_data_units(run.best),
             history=np.array([self.problem.in_data_units(bound) for bound in run.history]),
             n_rejected=self.n_rejected,
@@ -343,7 +359,7 @@ def _label(entrant: Entrant, n_sweeps: int, stage: str) -> str:
     return f"{stage}, {entrant.name}: {n_sweeps} sweeps after {first}, {entrant.n_skipped} skipped, key {key}"
 
 
-def _ended_like(entrant: Entrant, runs: list[bcd.Run]) -> Entrant:
+def _ended_like(entrant: Entrant, runs: Sequence[bcd.Run | Fitted]) -> Entrant:
     """The entrant, marked as ended early by what ended any of the runs."""
     interrupted = entrant.run.interrupted or any(run.interrupted for run in runs)
     stopped = entrant.run.stopped or any(run.stopped for run in runs)

@@ -13,17 +13,27 @@ from functools import partial
 import jax
 import numpy as np
 
+from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, frequency_sampler
 from srflvm.compression import Compressed
 from srflvm.cubature import points_for_sums
+from srflvm.dealing import pick
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.features import fourier_features
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import row_chunks
-from srflvm.regression import Fit, Statistics, best_noise, posterior_covariance, posterior_weights
+from srflvm.regression import (
+    Fit,
+    Statistics,
+    best_noise,
+    log_evidence,
+    posterior_covariance,
+    posterior_weights,
+)
+from srflvm.sources import Source, pieces
 
 N_FREQUENCY_DRAWS = 4
 MOST_ANCHORS = 20_000
@@ -45,18 +55,19 @@ def freeze_shared(
     state: State,
     latents: Embedding,
     data: Compressed,
-    Y: FloatArray,
+    source: Source,
     settings: Settings,
     rng: np.random.RandomState,
 ) -> GaussianPosterior:
     """Freeze the frequencies that explain complete data best among a few draws, and solve for q(H)."""
-    frequencies = _best_frequencies(state, latents, data, settings, rng)
-    statistics = _statistics(frequencies, latents, data)
+    frequencies = parallel.from_first(_best_frequencies(state, latents, data, settings, rng))
+    own = _statistics(frequencies, latents, data)
+    full_cross = parallel.together(lambda: _full_cross(frequencies, latents, source, data))
+    gram, cross, full_cross = parallel.sum_over_processes(own.gram, own.cross, full_cross)
+    statistics = replace(own, gram=gram, cross=cross, n_rows=data.n_rows)
     fit = best_noise(statistics, smallest_frozen_ratio(statistics.n_rows))
-    weights, covariance = posterior_weights(
-        statistics.gram, _full_cross(frequencies, latents, data.columns.standardise(Y)), fit.ratio
-    )
-    anchors = np.sort(rng.permutation(len(Y))[:MOST_ANCHORS])
+    weights, covariance = posterior_weights(gram, full_cross, fit.ratio)
+    anchors = np.sort(rng.permutation(source.n_rows)[:MOST_ANCHORS])
     return GaussianPosterior(
         columns=data.columns,
         frequencies=frequencies,
@@ -64,8 +75,8 @@ def freeze_shared(
         weight_covariance=covariance,
         noise=fit.noise,
         ratio=fit.ratio,
-        anchors=latents.mean[anchors],
-        anchor_scores=data.scores[anchors],
+        anchors=pick(anchors, latents.mean, data.start),
+        anchor_scores=np.asarray(pick(anchors, data.scores, data.start), np.float64),
     )
 
 
@@ -86,8 +97,7 @@ def freeze_filled(
     """
     compressed = replace(data, scores=filled @ data.columns.directions, total_square=float(np.sum(filled**2)))
     frequencies = _best_frequencies(state, latents, compressed, settings, rng)
-    floor = smallest_ratio(len(filled), np.asarray(state["latent_mean"]).dtype)
-    fit = Fit(float(np.exp(state["log_noise"])), floor + float(np.exp(state["log_ratio"])), 0.0)
+    fit = _noise_of_the_fit(state, len(filled))
     filled, weights, covariance, fit = _solve_filled(frequencies, latents, filled, missing, fit)
     anchors = np.sort(rng.permutation(len(filled))[:MOST_ANCHORS])
     return GaussianPosterior(
@@ -139,16 +149,23 @@ def _inflation(latent_share: float, weight_share: float) -> float:
     return max(1.0 / (1.0 - both) / (1.0 + sum(apart)), 1.0)
 
 
+def _noise_of_the_fit(state: State, n_rows: int) -> Fit:
+    floor = smallest_ratio(n_rows, state["latent_mean"].dtype)
+    return Fit(float(np.exp(state["log_noise"])), floor + float(np.exp(state["log_ratio"])), 0.0)
+
+
 def _best_frequencies(
     state: State, latents: Embedding, data: Compressed, settings: Settings, rng: np.random.RandomState
 ) -> FloatArray:
-    """The draw with the highest evidence, on some of the rows if there are many."""
-    rows = np.sort(rng.permutation(len(data.scores))[:_ROWS_TO_COMPARE_DRAWS])
-    some_latents, some_data = Embedding(latents.mean[rows], latents.cholesky[rows]), data.rows(rows)
+    """The draw with the highest evidence at the fit's noise, on some of the rows if there are many."""
+    rows = np.sort(rng.permutation(data.n_rows)[:_ROWS_TO_COMPARE_DRAWS])
+    mean, cholesky = (pick(rows, array, data.start) for array in (latents.mean, latents.cholesky))
+    some_latents, some_data = Embedding(mean, cholesky), data.rows(rows)
+
+    fit = _noise_of_the_fit(state, data.n_rows)
 
     def evidence(frequencies: FloatArray) -> float:
-        statistics = _statistics(frequencies, some_latents, some_data)
-        return best_noise(statistics, smallest_frozen_ratio(statistics.n_rows)).log_evidence
+        return log_evidence(_statistics(frequencies, some_latents, some_data), fit.noise, fit.ratio)
 
     return max(draw_frequencies(state, settings, rng), key=evidence)
 
@@ -183,12 +200,16 @@ def frozen_statistics(
     return gram, cross
 
 
-def _full_cross(frequencies: FloatArray, latents: Embedding, standardised: FloatArray) -> FloatArray:
-    """E[Phi]'Y with all M columns of the standardised data."""
-    cross = np.zeros((2 * len(frequencies), standardised.shape[1]))
-    for rows in row_chunks(len(standardised)):
+def _full_cross(frequencies: FloatArray, latents: Embedding, source: Source, data: Compressed) -> FloatArray:
+    """E[Phi]'Y with all M columns, standardised. The points of q(X) belong to chunks of rows, as in
+    `_statistics`; a chunk of wide rows is read in several pieces."""
+    cross = np.zeros((2 * len(frequencies), source.n_columns))
+    for rows in row_chunks(len(data.scores)):
         features = np.mean(_point_features(frequencies, latents, rows), axis=0)
-        cross += features.T @ standardised[rows]
+        first = data.start + rows.start
+        for part, piece in pieces(source, first, data.start + rows.stop):
+            inside = slice(part.start - first, part.stop - first)
+            cross += features[inside].T @ data.columns.standardise(piece)
     return cross
 
 

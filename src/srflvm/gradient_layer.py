@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from srflvm.layers import GroupData, GroupPlan, linear_terms, with_constant
+from srflvm.layers import FeatureLayer, GroupData, GroupPlan, linear_terms, with_constant
 from srflvm.sites import Function, better_parameters, parameter_slopes, with_constants
 
 
 @dataclass(frozen=True)
-class GradientLayer:
+class GradientLayer(FeatureLayer):
     """Any likelihoods; all columns are visited at every step."""
 
     groups: tuple[GroupPlan, ...]
@@ -25,7 +25,7 @@ class GradientLayer:
     owns = ("weight_mean", "weight_log_std")
     carries = ("parameters", "log_amplitude")
 
-    def evidence(self, key, features, state, data: tuple[GroupData, ...]):
+    def at_features(self, key, features, state, data: tuple[GroupData, ...]):
         features = with_constant(features)
         value, parameters, amplitudes = jnp.zeros(()), [], []
         parts = zip(

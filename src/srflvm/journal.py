@@ -24,13 +24,13 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.utils import check_random_state
 
-from srflvm import bcd, leg_files
+from srflvm import bcd, leg_files, parallel
 from srflvm._containers import UNFINISHED_FILES, write_whole
 from srflvm._inputs import read_sizes
 from srflvm._likelihood_choice import Choice
-from srflvm._types import FloatArray
 from srflvm.fingerprints import Fingerprint, differences, draws_its_seed, fingerprint
 from srflvm.leg_files import Leg
+from srflvm.sources import Source
 
 # While a leg is under way there are so many seconds between writes, and so many times what a write takes:
 # writing then costs at most a twentieth of the time.
@@ -40,23 +40,40 @@ PAUSE_PER_SECOND_OF_WRITING = 20.0
 _DRAWN_SEED = "the seed that was drawn"
 
 Advance = Callable[[bcd.Run, int, Sequence[bcd.Callback]], bcd.Run]
+Collect = Callable[[bcd.Run], bcd.Run]
+
+
+def whole(run: bcd.Run) -> bcd.Run:
+    """A run whose arrays are whole already."""
+    return run
 
 
 class Journal(Protocol):
-    """What the course of a fit asks for: `advance(run, n_sweeps, more_callbacks)`, or what it once gave."""
+    """What the course of a fit asks for: `advance(run, n_sweeps, more_callbacks)`, or what it once gave.
 
-    def leg(self, label: str, run: bcd.Run, n_sweeps: int, advance: Advance) -> bcd.Run: ...
+    `collect` makes the arrays of a run whole where they are spread over processes. What a leg returns may be
+    whole or spread.
+    """
+
+    def leg(
+        self, label: str, run: bcd.Run, n_sweeps: int, advance: Advance, collect: Collect = whole
+    ) -> bcd.Run: ...
 
 
 class NoJournal:
     """Every leg is computed and none is stored."""
 
-    def leg(self, label: str, run: bcd.Run, n_sweeps: int, advance: Advance) -> bcd.Run:
+    def leg(
+        self, label: str, run: bcd.Run, n_sweeps: int, advance: Advance, collect: Collect = whole
+    ) -> bcd.Run:
         return advance(run, n_sweeps, ())
 
 
 class FolderJournal:
-    """Legs in the files of a folder. `fit` says which fit they belong to, `stored` which there are."""
+    """Legs in the files of a folder. `fit` says which fit they belong to, `stored` which there are.
+
+    Of several processes only the first reads and writes; the others take part in what that needs.
+    """
 
     def __init__(self, folder: Path, fit: Fingerprint, stored: Collection[Path]):
         self.folder, self.fit, self.stored = folder, fit, stored
@@ -66,45 +83,54 @@ class FolderJournal:
         self._last_write = time.monotonic()
         self._seconds_of_writing = 0.0
 
-    def leg(self, label: str, run: bcd.Run, n_sweeps: int, advance: Advance) -> bcd.Run:
+    def leg(
+        self, label: str, run: bcd.Run, n_sweeps: int, advance: Advance, collect: Collect = whole
+    ) -> bcd.Run:
         """The run `n_sweeps` further, as far as possible from what is stored."""
-        if self._ended_early:
+        if parallel.from_first(self._ended_early):
             return advance(run, n_sweeps, ())
         path = leg_files.path_of(self.folder, self._n_legs)
         self._n_legs += 1
-        stored = self._read(path, label, run)
+        stored = self._read(path, label, run, collect)
         if stored.finished:
             return stored.run
         n_made = stored.run.n_sweeps - run.n_sweeps
         n_left = 0 if n_made and stored.run.converged else n_sweeps - n_made
-        run = advance(stored.run, n_left, [self._recorder(path, label)])
+        run = advance(stored.run, n_left, [self._recorder(path, label, collect)])
         try:
-            self._write(path, label, Leg(run, finished=not run.ended_early))
+            self._write(path, label, Leg(collect(run), finished=not run.ended_early))
         except KeyboardInterrupt:
             run = replace(run, interrupted=True)
         self._ended_early = run.ended_early
         return run
 
-    def _read(self, path: Path, label: str, begun: bcd.Run) -> Leg:
+    def _read(self, path: Path, label: str, begun: bcd.Run, collect: Collect) -> Leg:
         """The leg as far as it is stored; at its beginning, if it is not."""
-        if path in self.stored:
-            try:
-                return leg_files.read_leg(path, label, begun)
-            except leg_files.UNREADABLE as error:
-                _warn_of_file(path, error)
-        return Leg(begun, finished=False)
+        found = None
+        if parallel.from_first(path in self.stored):
+            found = parallel.from_first(self._read_file(path, label, collect(begun)))
+        return found or Leg(begun, finished=False)
 
-    def _recorder(self, path: Path, label: str) -> bcd.Callback:
+    def _read_file(self, path: Path, label: str, begun: bcd.Run) -> Leg | None:
+        if not parallel.is_first():
+            return None
+        try:
+            return leg_files.read_leg(path, label, begun)
+        except leg_files.UNREADABLE as error:
+            _warn_of_file(path, error)
+            return None
+
+    def _recorder(self, path: Path, label: str, collect: Collect) -> bcd.Callback:
         def record(run: bcd.Run) -> None:
             pause = max(SHORTEST_PAUSE, PAUSE_PER_SECOND_OF_WRITING * self._seconds_of_writing)
-            if time.monotonic() - self._last_write >= pause:
-                self._write(path, label, Leg(run, finished=False))
+            if parallel.from_first(time.monotonic() - self._last_write >= pause):
+                self._write(path, label, Leg(collect(run), finished=False))
 
         return record
 
     def _write(self, path: Path, label: str, leg: Leg) -> None:
         """Store a leg. A fit does not end because it cannot be stored."""
-        if not self._can_write:
+        if not self._can_write or not parallel.is_first():
             return
         started = time.monotonic()
         try:
@@ -122,31 +148,38 @@ class FolderJournal:
 
 
 def open_journal(
-    estimator: Any, Y: FloatArray, choice: Choice, sizes: Any, state: Any
+    estimator: Any, source: Source, choice: Choice, sizes: Any, state: Any
 ) -> tuple[Journal, np.random.RandomState]:
     """The journal that an estimator asks for, and the random numbers of the fit.
 
     Where the seed is left to chance it is drawn once and stored, so that a fit started again has the same.
     """
     if estimator.checkpoint_dir is None:
-        return NoJournal(), check_random_state(estimator.random_state)
-    log_sizes = None if sizes is None else read_sizes(sizes, len(Y))
-    own = fingerprint(estimator, Y, choice, log_sizes, state)
-    folder = _make_folder(estimator.checkpoint_dir)
+        return NoJournal(), parallel.from_first(check_random_state(estimator.random_state))
+    log_sizes = None if sizes is None else read_sizes(sizes, source.n_rows)
+    own = fingerprint(estimator, source, choice, log_sizes, state)
+    folder, stored, seed = parallel.together(lambda: _open_folder(estimator, own))
+    return FolderJournal(folder, own, stored), parallel.from_first(check_random_state(seed))
+
+
+def _open_folder(estimator: Any, own: Fingerprint) -> tuple[Path, list[Path], Any]:
+    """The folder, its files that belong to this fit, and the seed. Only the first process looks at it."""
+    folder, seed = Path(estimator.checkpoint_dir), estimator.random_state
+    if not parallel.is_first():
+        return folder, [], seed
+    _make_folder(folder)
     stored = _stored_fits(folder)
-    seed = estimator.random_state
     if draws_its_seed(seed):
         drawn = [int(fit[_DRAWN_SEED]) for fit in stored.values() if _DRAWN_SEED in fit]
         seed = drawn[0] if drawn else int(check_random_state(None).randint(2**31 - 1))
         own[_DRAWN_SEED] = str(seed)
     for fit in stored.values():
         _refuse_another_fit(folder, fit, own)
-    return FolderJournal(folder, own, stored.keys()), check_random_state(seed)
+    return folder, list(stored), seed
 
 
-def _make_folder(checkpoint_dir: Any) -> Path:
-    """The folder, made if need be, without what a killed process may have left half written."""
-    folder = Path(checkpoint_dir)
+def _make_folder(folder: Path) -> None:
+    """Make it if need be, and remove what a killed process may have left half written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -156,7 +189,6 @@ def _make_folder(checkpoint_dir: Any) -> Path:
     for unfinished in folder.glob(UNFINISHED_FILES):
         with contextlib.suppress(OSError):
             unfinished.unlink()
-    return folder
 
 
 def _stored_fits(folder: Path) -> dict[Path, Fingerprint]:

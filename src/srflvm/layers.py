@@ -3,10 +3,12 @@
 A layer is a small immutable object with the names of its entries in the state (`owns` those climbed by
 gradients, `carries` those brought up to date at each visit) and one method,
 
-    evidence(key, features, state, data) -> (estimate of E log p(Y | features), next carried entries),
+    evidence(key, latents, frequencies, state, data)
+        -> (estimate of E log p(Y | features), next carried entries),
 
-differentiable in the features and in what the layer owns. There are three: Gaussian data without holes, where
-the evidence is exact; Gaussian data with holes, where they are filled; and everything else, by sites.
+differentiable in the latents (N, Q), in the frequencies and in what the layer owns. There are three: Gaussian
+data without holes, where the evidence is exact; Gaussian data with holes, where they are filled; and
+everything else, by sites.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
-from srflvm import entries
-from srflvm.evidence import Targets, log_evidence, predict_and_evidence
+from srflvm import chunked, entries
+from srflvm.chunked import ChunkedTargets
+from srflvm.evidence import Targets, predict_and_evidence
+from srflvm.features import fourier_features
 from srflvm.likelihoods import Likelihood
 from srflvm.likelihoods._base import Expected
 from srflvm.sites import (
@@ -47,14 +52,25 @@ class Layer(Protocol):
     def carries(self) -> tuple[str, ...]: ...
 
     def evidence(
-        self, key: Array, features: Array, state: dict[str, Any], data: Any
+        self, key: Array, latents: Array, frequencies: Array, state: dict[str, Any], data: Any
     ) -> tuple[Array, dict[str, Any]]: ...
+
+
+class FeatureLayer:
+    """A layer that sees the latents through the features of all rows at once."""
+
+    def evidence(self, key, latents, frequencies, state, data) -> tuple[Array, dict[str, Any]]:
+        return self.at_features(key, fourier_features(latents, frequencies), state, data)
+
+    def at_features(self, key, features, state, data) -> tuple[Array, dict[str, Any]]:
+        """`evidence` at given features (N, L)."""
+        raise NotImplementedError
 
 
 class SharedData(NamedTuple):
     """Targets of the shared regression and the floor of noise / amplitude."""
 
-    targets: Targets
+    targets: ChunkedTargets
     smallest_ratio: Array
 
 
@@ -80,18 +96,21 @@ class GroupData(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedLayer:
-    """Gaussian data without holes."""
+    """Gaussian data without holes, its rows spread over the devices of a mesh if there is one."""
+
+    mesh: Mesh | None = None
 
     owns = ("log_noise", "log_ratio")
     carries = ()
 
-    def evidence(self, key, features, state, data: SharedData):
+    def evidence(self, key, latents, frequencies, state, data: SharedData):
         noise, ratio = noise_of(state, data.smallest_ratio)
-        return log_evidence(features, noise, ratio, data.targets), {}
+        value: Any = chunked.log_evidence(self.mesh, latents, frequencies, noise, ratio, data.targets)
+        return value, {}
 
 
 @dataclass(frozen=True)
-class FillingLayer:
+class FillingLayer(FeatureLayer):
     """Gaussian data with holes: q(y) = N(fill, noise) for every missing entry.
 
     The bound E log p(Y, Y_missing | Phi) + entropy of q(Y_missing) is the evidence of the filled data with
@@ -102,7 +121,7 @@ class FillingLayer:
     owns = ("log_noise", "log_ratio")
     carries = ("fill",)
 
-    def evidence(self, key, features, state, data: HoleyData):
+    def at_features(self, key, features, state, data: HoleyData):
         noise, ratio = noise_of(state, data.smallest_ratio)
         filled = jnp.where(data.missing, state["fill"], data.Y)
         n_rows, n_columns = filled.shape
@@ -128,7 +147,7 @@ class GroupPlan:
 
 
 @dataclass(frozen=True)
-class SiteLayer:
+class SiteLayer(FeatureLayer):
     """Any likelihoods, with a site for every entry and batches of columns.
 
     Columns are independent given the features, so a random batch estimates the collapsed bound without bias.
@@ -141,7 +160,7 @@ class SiteLayer:
     owns = ()
     carries = ("sites", "parameters", "log_amplitude", "order", "visit")
 
-    def evidence(self, key, features, state, data: tuple[GroupData, ...]):
+    def at_features(self, key, features, state, data: tuple[GroupData, ...]):
         features = with_constant(features)
         order_key, draw_key, *keys = jax.random.split(key, 2 + len(self.groups))
         order, picks = self._pick(order_key, state["order"], state["visit"])

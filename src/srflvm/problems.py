@@ -13,15 +13,18 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 
+from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, StartingPoint
-from srflvm.compression import Compressed, compress
-from srflvm.embedding import Embedding
-from srflvm.evidence import Targets, smallest_ratio
+from srflvm.chunked import chunk_targets
+from srflvm.compression import Compressed, compress, compress_source
+from srflvm.embedding import Embedding, embed
+from srflvm.evidence import smallest_ratio
 from srflvm.filling import low_rank_fill
 from srflvm.freezing import freeze_filled, freeze_shared
 from srflvm.layers import FillingLayer, HoleyData, Layer, SharedData, SharedLayer
+from srflvm.sources import ArraySource, Source
 
 
 class Problem(Protocol):
@@ -68,11 +71,11 @@ class Problem(Protocol):
     def freeze(
         self, state: State, latents: Embedding, settings: Settings, rng: np.random.RandomState
     ) -> tuple[Any, Embedding]:
-        """A posterior, and the embedding that it gives to the rows."""
+        """A posterior, and the embedding that it gives to all rows. `latents` are those of this process."""
         ...
 
     def place(self, posterior: Any) -> Embedding:
-        """The embedding that a posterior gives to the rows."""
+        """The embedding that a posterior gives to the rows of this process."""
         ...
 
     def in_data_units(self, bound: float) -> float:
@@ -82,32 +85,34 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class SharedProblem:
-    """Gaussian data without holes."""
+    """Gaussian data without holes, read in pieces. Only freezing reads them again after the compression."""
 
-    Y: FloatArray
+    source: Source
     working: Compressed
-    layer = SharedLayer()
+
+    @property
+    def layer(self) -> SharedLayer:
+        return SharedLayer(parallel.mesh())
 
     @classmethod
-    def of(cls, Y: FloatArray, n_directions: int | str) -> SharedProblem:
-        return cls(Y, compress(Y, n_directions))
+    def of(cls, source: Source, n_directions: int | str, dtype: np.dtype) -> SharedProblem:
+        return cls(source, compress_source(source, n_directions, dtype))
 
     @property
     def n_rows(self) -> int:
-        return len(self.Y)
+        return self.source.n_rows
 
     @property
     def n_entries(self) -> int:
-        return self.Y.size
+        return self.source.n_rows * self.source.n_columns
 
     def pilot(self) -> None:
         return None
 
     def fit_data(self, dtype: np.dtype) -> SharedData:
-        targets = Targets(
-            jnp.asarray(self.working.scores, dtype),
-            jnp.asarray(self.working.total_square),
-            jnp.asarray(float(self.working.n_columns)),
+        working = self.working
+        targets = chunk_targets(
+            working.scores, working.total_square, working.n_columns, dtype, working.n_rows
         )
         return SharedData(targets, jnp.asarray(smallest_ratio(self.n_rows, dtype)))
 
@@ -121,16 +126,20 @@ class SharedProblem:
         return {}
 
     def rows(self, index: np.ndarray) -> SharedProblem:
-        return SharedProblem(self.Y[index], self.working.rows(index))
+        start = self.working.start
+        mine = index[(index >= start) & (index < start + len(self.working.scores))]
+        Y = parallel.gather_rows(parallel.together(lambda: self.source.take(mine)))
+        return SharedProblem(ArraySource(Y), self.working.rows(index))
 
     def freeze(
         self, state: State, latents: Embedding, settings: Settings, rng: np.random.RandomState
     ) -> tuple[Any, Embedding]:
-        posterior = freeze_shared(state, latents, self.working, self.Y, settings, rng)
-        return posterior, self.place(posterior)
+        posterior = freeze_shared(state, latents, self.working, self.source, settings, rng)
+        own = self.place(posterior)
+        return posterior, Embedding(*(parallel.gather_rows(array) for array in own))
 
     def place(self, posterior: Any) -> Embedding:
-        return posterior.place(self.Y)
+        return embed(posterior, self.working.scores)
 
     def in_data_units(self, bound: float) -> float:
         return bound - self.n_entries * np.log(self.working.columns.scale)

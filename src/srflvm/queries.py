@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm._inputs import read_data
+from srflvm._inputs import read_sizes, read_source
 from srflvm._types import FloatArray
 from srflvm.fitted import stationary_kernel, stationary_spectral_density
 from srflvm.imputation import draw_filled, fill, held_out_scores
 from srflvm.posing import log_sizes as estimated_sizes
 from srflvm.posterior import Decoded, Posterior
+from srflvm.sources import Source, pieces
+
+# From where some rows of Y are, their entries and the logarithms of their sizes: arrays with a row for each.
+Answer = Callable[[slice, FloatArray, FloatArray | None], tuple[FloatArray, ...]]
 
 
 class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -30,8 +35,8 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        Y : array-like of shape (n, M)
-            Holes are allowed, as in `fit`.
+        Y : array-like, sparse matrix or path, of shape (n, M)
+            Holes are allowed in all of them; otherwise as in `fit`.
         return_std : bool, default=False
         mask, sizes
             As in `fit`.
@@ -41,11 +46,13 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Z : ndarray (n, n_components)
         Z_std : ndarray (n, n_components), if `return_std`
         """
-        Y, log_sizes = self._read_rows(Y, mask, sizes)
-        placed = self._posterior.place(Y, log_sizes)
-        if not return_std:
-            return placed.mean
-        return placed.mean, np.sqrt(np.sum(placed.cholesky**2, axis=-1))
+
+        def place(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            placed = self._posterior.place(values, log_sizes)
+            return placed.mean, np.sqrt(np.sum(placed.cholesky**2, axis=-1))
+
+        mean, std = self._by_pieces(place, self._read(Y, mask), sizes)
+        return (mean, std) if return_std else mean
 
     def impute(
         self,
@@ -61,7 +68,8 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        Y : array-like of shape (n, M)
+        Y : array-like, sparse matrix or path, of shape (n, M)
+            What is returned is dense.
         return_std : bool, default=False
             Also the predictive standard deviation of the filled entries (0 for observed ones).
         n_draws : int, default=None
@@ -77,12 +85,22 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Y_filled : ndarray (n, M), or (n_draws, n, M)
         Y_std : ndarray (n, M), if `return_std`
         """
-        Y, log_sizes = self._read_rows(Y, mask, sizes)
+        source = self._read(Y, mask)
         if n_draws is not None:
             check.check_count("n_draws", n_draws)
-            return draw_filled(self._posterior, Y, log_sizes, n_draws, check_random_state(random_state))
-        filled, std = fill(self._posterior, Y, log_sizes)
-        return (filled, std) if return_std else filled
+            # one function for all rows of a copy, so they are drawn together
+            values, log_sizes = self._checked_rows(
+                slice(0, source.n_rows), source.read(0, source.n_rows), sizes
+            )
+            return draw_filled(self._posterior, values, log_sizes, n_draws, check_random_state(random_state))
+
+        def filled_rows(
+            rows: slice, values: FloatArray, log_sizes: FloatArray | None
+        ) -> tuple[FloatArray, ...]:
+            return fill(self._posterior, values, log_sizes)[: 2 if return_std else 1]
+
+        filled = self._by_pieces(filled_rows, source, sizes)
+        return filled if return_std else filled[0]
 
     def score_entries(self, Y: Any, Y_true: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
         """Log predictive density of entries that are missing in Y and given in `Y_true`.
@@ -92,11 +110,18 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         scores : ndarray (n, M)
             In nats; NaN where Y is observed or `Y_true` is not.
         """
-        Y, log_sizes = self._read_rows(Y, mask, sizes)
-        truth = read_data(self, Y_true, reset=False)
-        if truth.shape != Y.shape:
-            raise ValueError(f"Y_true has shape {truth.shape} but Y has {Y.shape}.")
-        return held_out_scores(self._posterior, Y, truth, log_sizes)
+        source, truth = self._read(Y, mask), read_source(self, Y_true, reset=False)
+        if truth.n_rows != source.n_rows:
+            raise ValueError(
+                f"Y_true has shape ({truth.n_rows}, {truth.n_columns}) but Y has "
+                f"({source.n_rows}, {source.n_columns})."
+            )
+
+        def score(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            true_values = truth.read(rows.start, rows.stop)
+            return (held_out_scores(self._posterior, values, true_values, log_sizes),)
+
+        return self._by_pieces(score, source, sizes)[0]
 
     def inverse_transform(self, Z: Any, return_std: bool = False):
         """Decode latent points to rows of data.
@@ -155,8 +180,11 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         An importance-weighted estimate with 64 quasi-random draws around the row's embedding: in
         expectation a lower bound. It is deterministic and a row's value does not depend on the others.
         """
-        rows, log_sizes = self._read_rows(Y, mask, sizes)
-        return self._posterior.log_density(rows, log_sizes)
+
+        def score(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            return (self._posterior.log_density(values, log_sizes),)
+
+        return self._by_pieces(score, self._read(Y, mask), sizes)[0]
 
     def score(self, Y: Any, y: Any = None) -> float:
         """The mean of `score_samples`."""
@@ -197,10 +225,30 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         save(self, path)  # pyright: ignore[reportArgumentType]
 
-    def _read_rows(self, Y: Any, mask: Any, sizes: Any) -> tuple[FloatArray, FloatArray | None]:
-        """Rows for a fitted model, checked, and the logarithms of their sizes."""
+    def _read(self, Y: Any, mask: Any) -> Source:
+        """Rows for a fitted model."""
         check_is_fitted(self)
-        values = read_data(self, Y, mask, reset=False)
+        return read_source(self, Y, mask, reset=False)
+
+    def _by_pieces(self, answer: Answer, source: Source, sizes: Any) -> tuple[FloatArray, ...]:
+        """What `answer` says of some rows at a time, put together."""
+        if sizes is not None:
+            read_sizes(sizes, source.n_rows)
+        wholes: tuple[FloatArray, ...] = ()
+        for rows, piece in pieces(source):
+            parts = answer(rows, *self._checked_rows(rows, piece, sizes))
+            if len(piece) == source.n_rows:
+                return parts
+            wholes = wholes or tuple(np.empty((source.n_rows, *a.shape[1:]), a.dtype) for a in parts)
+            for whole, part in zip(wholes, parts, strict=True):
+                whole[rows] = part
+        return wholes
+
+    def _checked_rows(
+        self, rows: slice, values: FloatArray, sizes: Any
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """Rows that the likelihoods can have produced, and the logarithms of their sizes."""
         groups = [(group.likelihood, group.columns) for group in self._posterior.layout.groups]
-        choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None))
-        return values, estimated_sizes(self, values, self._posterior.layout, sizes)
+        choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None), rows.start)
+        some = None if sizes is None else np.asarray(sizes)[rows]
+        return values, estimated_sizes(self, values, self._posterior.layout, some)

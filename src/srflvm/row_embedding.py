@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from srflvm._types import FloatArray
+from srflvm.compiling import quickly_compiled
 from srflvm.embedding import Embedding
 from srflvm.likelihoods import Likelihood
 from srflvm.likelihoods._base import Expected
@@ -26,7 +27,7 @@ from srflvm.newton import Place, inverse_root, jacobian, minimise
 from srflvm.rowwise import Frozen, Rows, chunk_size, function_values, padded_chunks, split
 
 _SMALLEST_PRECISION = 1e-8
-_ANCHORS_AT_ONCE = 1024
+_ROWS_AT_ONCE = 256
 
 
 def embed_rows(
@@ -47,16 +48,17 @@ def similar_anchors(working: FloatArray, anchor_working: FloatArray, n_neighbour
     """Of each row (n, C), NaN where not observed, the nearest anchors (n, k) in the observed columns."""
     parts = []
     squares = anchor_working**2
-    for start in range(0, len(working), _ANCHORS_AT_ONCE):
-        rows = working[start : start + _ANCHORS_AT_ONCE]
+    for start in range(0, len(working), _ROWS_AT_ONCE):
+        rows = working[start : start + _ROWS_AT_ONCE]
         observed = ~np.isnan(rows)
         distances = observed @ squares.T - 2.0 * np.where(observed, rows, 0.0) @ anchor_working.T
         count = min(n_neighbours, len(anchor_working))
-        parts.append(np.argsort(distances, axis=1, kind="stable")[:, :count])
+        # a copy, for a view would keep the order of all anchors for every row
+        parts.append(np.argsort(distances, axis=1, kind="stable")[:, :count].copy())
     return np.concatenate(parts)
 
 
-@partial(jax.jit, static_argnames="likelihoods")
+@partial(quickly_compiled, static_argnames="likelihoods")
 def _solve_rows(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], starts: Array) -> tuple[Array, Array]:
     def loss_at(latents: Array) -> Array:
         return _loss(likelihoods, frozen, rows, latents)

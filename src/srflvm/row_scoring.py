@@ -19,6 +19,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from srflvm._types import FloatArray
+from srflvm.compiling import quickly_compiled
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
 from srflvm.rowwise import padded_chunks, rows_of
@@ -75,7 +76,7 @@ def _log_probs(posterior: Posterior, latents: FloatArray, encoded: Sequence[Enco
             yield here, np.asarray(values)[: here.stop - start]
 
 
-@partial(jax.jit, static_argnames="likelihoods")
+@partial(quickly_compiled, static_argnames="likelihoods")
 def _predictive(likelihoods, parameters, rows, mean: Array, variance: Array) -> Array:
     parts, start = [], 0
     variance = jnp.broadcast_to(variance, mean.shape)

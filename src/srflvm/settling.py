@@ -19,6 +19,7 @@ from jax import Array
 
 from srflvm import entries, pairs
 from srflvm._types import FloatArray
+from srflvm.compiling import quickly_compiled
 from srflvm.layers import GroupData, GroupPlan, Piece, take_piece
 from srflvm.likelihoods import Likelihood
 from srflvm.sites import (
@@ -128,7 +129,7 @@ def _agreed(batches: list[_Batch], visits: list[Any], before: list[Layers]) -> l
     return [layers._replace(parameters={**layers.parameters, **shared}) for layers, _ in visits]
 
 
-@partial(jax.jit, static_argnames="likelihood")
+@partial(quickly_compiled, static_argnames="likelihood")
 def _visit(likelihood: Likelihood, features: Array, piece: Piece):
     """The next state of a batch and the slopes of its parameters, and of the present one the weights'
     posterior and the bound (B,)."""

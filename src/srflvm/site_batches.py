@@ -7,9 +7,9 @@ q(h_m) has the natural parameters (see `sites`; sums are over rows and points, w
     lambda = -E l'',   eta = E l' + lambda mean,
 
 so a natural-gradient step of length rho is a step of length rho of the two sums, and no entry's site is kept.
-A learned parameter t of a likelihood is treated alike: near its present value the rows' sum of E l is
-slope (t - t_0) - curvature (t - t_0)^2 / 2, whose sums of curvature and slope + curvature t_0 say where the
-maximum for all rows is.
+A learned parameter t of a likelihood is treated alike: near its present value t_0 the rows' sum of E l
+changes with t as slope + curvature t_0 - curvature t, so the sums of curvature and of slope + curvature t_0
+say where the maximum for all rows is. Where a curvature is negative, a step goes uphill by its absolute value.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ _CHANNELS_AT_ONCE = 128
 # Rows times points that go through the compiled program at a time.
 _MOST_POINTS = 8192
 
+_SMALLEST_CURVATURE = 1e-6
+
 
 class SiteSums(NamedTuple):
     """Of each channel sum lambda phi phi', packed (C, P), and sum eta phi (C, L); of each group the sums of
-    each parameter's curvature and of slope + curvature * parameter."""
+    each parameter's curvature and of slope + curvature * parameter, the slope at zero."""
 
     gram: Any
     cross: Any
     curvature: Any
-    pull: Any
+    slope_at_zero: Any
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class SiteKind:
                 for c in _blocks(len(totals.cross))
             ]
         mean, packed, amplitude, divergence = (np.concatenate(part) for part in zip(*parts, strict=True))
-        parameters = tuple(map(_moved, posterior.parameters, totals.curvature, totals.pull))
+        parameters = tuple(map(_moved, posterior.parameters, totals.curvature, totals.slope_at_zero))
         posterior = replace(
             posterior,
             weights=np.ascontiguousarray(mean.T),
@@ -117,11 +119,12 @@ class SiteKind:
         return Model(posterior, float(np.sum(divergence)))
 
 
-def _moved(learned: dict[str, Any], curvature: dict[str, Any], pull: dict[str, Any]) -> dict[str, FloatArray]:
-    """Each parameter at the maximum of its quadratic, or a limited step on the way there."""
+def _moved(learned: dict[str, Any], curvature: dict[str, Any], slope_at_zero: dict[str, Any]):
+    """Each parameter after a limited Newton step."""
     moved = {}
     for name, value in learned.items():
-        step = pull[name] / curvature[name] - value
+        slope = slope_at_zero[name] - curvature[name] * value
+        step = slope / (np.abs(curvature[name]) + _SMALLEST_CURVATURE)
         moved[name] = value + np.clip(step, -LARGEST_PARAMETER_STEP, LARGEST_PARAMETER_STEP)
     return moved
 
@@ -146,25 +149,25 @@ def _blocks(n_channels: int) -> Iterator[slice]:
 
 def _sums_of_groups(posterior: SitePosterior, features: Array, rows: Any) -> tuple[SiteSums, FloatArray]:
     """Sums over rows and points, all points with weight one, in float64."""
-    grams, crosses, curvatures, pulls, value = [], [], [], [], 0.0
+    grams, crosses, curvatures, slopes, value = [], [], [], [], 0.0
     for group, mine, learned in zip(posterior.layout.groups, rows, posterior.parameters, strict=True):
         found = []
         for channels in _blocks(mine.y.shape[1]):
             block = _block(posterior, group.channels.start, channels, mine, learned, features.dtype)
             found.append(jax.tree.map(np.asarray, _sums_of_block(group.likelihood, features, block)))
-        gram, cross, curvature, pull, bound = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        gram, cross, curvature, at_zero, bound = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
         grams.append(gram)
         crosses.append(cross)
         curvatures.append({name: _shared(total, learned[name]) for name, total in curvature.items()})
-        pulls.append({name: _shared(total, learned[name]) for name, total in pull.items()})
+        slopes.append({name: _shared(total, learned[name]) for name, total in at_zero.items()})
         value += np.sum(bound)
-    sums = SiteSums(np.concatenate(grams), np.concatenate(crosses), tuple(curvatures), tuple(pulls))
+    sums = SiteSums(np.concatenate(grams), np.concatenate(crosses), tuple(curvatures), tuple(slopes))
     return jax.tree.map(lambda array: np.asarray(array, np.float64), (sums, np.asarray(value)))
 
 
 def _shared(total: FloatArray, parameter: FloatArray) -> FloatArray:
     """Summed over the channels, for a parameter that they share."""
-    return total if len(parameter) == len(total) else np.sum(total, keepdims=True)
+    return total if len(parameter) == len(total) else np.array([np.sum(total)])
 
 
 def _block(
@@ -185,7 +188,7 @@ def _block(
 
 @partial(jax.jit, static_argnames="likelihood")
 def _sums_of_block(likelihood: Likelihood, features: Array, block: _Block):
-    """Gram, cross, curvatures, pulls and E l (c, ...) of the channels, summed over rows and points."""
+    """Gram, cross, curvatures, slopes at zero and E l (c, ...) of the channels, summed over rows and points."""
     n_points = features.shape[0] // block.y.shape[1]
 
     def at_points(array: Array) -> Array:
@@ -200,11 +203,11 @@ def _sums_of_block(likelihood: Likelihood, features: Array, block: _Block):
     nothing = entries.Sites(jnp.zeros_like(mean), jnp.zeros_like(mean))
     sites = next_sites(nothing, local, mean, observed, 1.0)
     slopes = parameter_slopes(likelihood, y, here, observed, block.parameters, constants)
-    curvature = {name: jnp.abs(slope.second) + 1e-6 for name, slope in slopes.items()}
-    pull = {name: slopes[name].first + curvature[name] * value for name, value in block.parameters.items()}
+    curvature = {name: -slope.second for name, slope in slopes.items()}
+    at_zero = {name: slopes[name].first + curvature[name] * value for name, value in block.parameters.items()}
     value = jnp.sum(jnp.where(observed, local.value, 0.0), axis=1, dtype=jnp.float64)
     gram = pairs.weighted_grams(features, sites.precision)
-    return gram, sites.shift @ features, curvature, pull, value
+    return gram, sites.shift @ features, curvature, at_zero, value
 
 
 @jax.jit

@@ -13,6 +13,7 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import STEPS_PER_SWEEP, Settings, StartingPoint
+from srflvm.compiling import quickly_compiled
 from srflvm.compression import Compressed, compress
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
@@ -28,6 +29,7 @@ from srflvm.problems import SharedProblem
 from srflvm.rowwise import function_values
 from srflvm.settling import Settled, settle
 from srflvm.site_posterior import SitePosterior
+from srflvm.sources import ArraySource
 
 _FEWEST_IN_BATCH = 64
 _MOST_IN_BATCH = 512
@@ -93,7 +95,7 @@ class SiteProblem:
     def pilot(self) -> SharedProblem:
         """The working data, as if they were Gaussian."""
         directions = self.working.columns.directions
-        return SharedProblem(self.working.scores @ directions.T, self.working)
+        return SharedProblem(ArraySource(self.working.scores @ directions.T), self.working)
 
     def fit_data(self, dtype: np.dtype) -> tuple[GroupData, ...]:
         return tuple(
@@ -257,7 +259,7 @@ def _features(points: FloatArray, frequencies: FloatArray, dtype: np.dtype) -> F
     return np.stack([with_constant(fourier_features(p, frequencies)) for p in points]).astype(dtype)
 
 
-@partial(jax.jit, static_argnames="likelihood")
+@partial(quickly_compiled, static_argnames="likelihood")
 def _sites_at(likelihood: Likelihood, data: GroupData, f: jax.Array, learned: dict[str, jax.Array]) -> Sites:
     """Sites that match the likelihood's slope and curvature at f without known terms."""
     known = data.level[:, None] + data.offset

@@ -1,24 +1,30 @@
 """Where the rows of Y come from: an array in memory, or something that is read a piece at a time.
 
-A fit that only asks a source for some rows at a time never holds Y as a whole.
+A fit that only asks a source for some rows at a time never holds Y as a whole. See `file_sources` for files,
+and `checked_source` for what refuses entries that cannot be used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from srflvm import parallel
 from srflvm._types import FloatArray
+from srflvm.exceptions import DataError
 
 # Entries read at a time: 32 MB in float64.
-_ENTRIES_AT_ONCE = 4_000_000
+ENTRIES_AT_ONCE = 4_000_000
 
 
 class Source(Protocol):
-    """Rows of an N x M table of floats, NaN where an entry is missing."""
+    """Rows of an N x M table of floats, NaN where an entry is missing.
+
+    A source whose columns have names also has an attribute `names`.
+    """
 
     @property
     def n_rows(self) -> int: ...
@@ -56,10 +62,82 @@ class ArraySource:
         return self.Y[index]
 
 
+@dataclass(frozen=True)
+class SlicedSource:
+    """Anything of two dimensions whose rows can be sliced and indexed, such as a memory map."""
+
+    table: Any
+
+    @property
+    def n_rows(self) -> int:
+        return self.table.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        return self.table.shape[1]
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        return as_floats(np.asarray(self.table[start:stop]))
+
+    def take(self, index: np.ndarray) -> FloatArray:
+        return as_floats(np.asarray(self.table[index]))
+
+
+class SparseSource:
+    """A SciPy sparse matrix or array. Its zeros are data; only the rows that are asked for are made dense."""
+
+    def __init__(self, matrix: Any):
+        check_table(matrix, "The sparse matrix")
+        self._rows = matrix.tocsr()
+
+    @property
+    def n_rows(self) -> int:
+        return self._rows.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        return self._rows.shape[1]
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        return as_floats(self._rows[start:stop].toarray())
+
+    def take(self, index: np.ndarray) -> FloatArray:
+        return as_floats(self._rows[index].toarray())
+
+
+def check_table(table: Any, what: str) -> None:
+    """Refuse what is not a table of numbers."""
+    if len(table.shape) != 2:
+        raise DataError(f"{what} has {len(table.shape)} dimensions. Expected 2D array, rows by columns.")
+    if table.dtype.kind not in "biuf":
+        raise DataError(f"{what} has entries of type {table.dtype}. Give real numbers, integers or booleans.")
+
+
+def as_floats(values: np.ndarray) -> FloatArray:
+    """float32 as it is, and all other numbers in float64, in the order of this machine."""
+    single = values.dtype.kind == "f" and values.dtype.itemsize == 4
+    return np.ascontiguousarray(values, dtype=np.float32 if single else np.float64)
+
+
+def rows_at_once(n_columns: int) -> int:
+    """How many rows make a piece."""
+    return max(1, ENTRIES_AT_ONCE // n_columns)
+
+
 def pieces(source: Source, start: int = 0, stop: int | None = None) -> Iterator[tuple[slice, FloatArray]]:
     """The rows start, ..., stop - 1 of a source, some at a time, each piece with where it lies."""
     stop = source.n_rows if stop is None else stop
-    size = max(1, _ENTRIES_AT_ONCE // source.n_columns)
+    size = rows_at_once(source.n_columns)
     for first in range(start, stop, size):
         last = min(first + size, stop)
+        parallel.note(f"reading rows {first} to {last - 1}")
         yield slice(first, last), source.read(first, last)
+
+
+def take_by_reading(source: Source, index: np.ndarray, largest_gap: int) -> FloatArray:
+    """The rows of a sorted index, by reading runs of rows in which no two wanted ones are further apart than
+    `largest_gap`. A run is at most a piece."""
+    piece = index // rows_at_once(source.n_columns)
+    ends = np.flatnonzero((np.diff(index) > largest_gap) | (np.diff(piece) > 0)) + 1
+    parts = [source.read(run[0], run[-1] + 1)[run - run[0]] for run in np.split(index, ends)]
+    return np.concatenate(parts)

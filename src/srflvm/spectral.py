@@ -130,13 +130,13 @@ def sample_mixture(key: Array, mixture: Mixture, logits: Array) -> Array:
     Given z the draw is mean_z + C_z eps: the usual pathwise gradient in means and factors. The gradient
     in the logits is implicit, see `_tie_to_logits`.
     """
-    shape = (logits.shape[0], mixture.means.shape[1] + 1)
-    # uniforms in the open interval: the first column picks the component, the others become normals
-    uniform = jax.random.uniform(key, shape, logits.dtype, minval=1e-12, maxval=1.0 - 1e-12)
+    component_key, noise_key = jax.random.split(key)
+    uniform = jax.random.uniform(component_key, (len(logits), 1), logits.dtype)
     below = jnp.cumsum(jax.nn.softmax(jax.lax.stop_gradient(logits), axis=-1), axis=-1)
-    component = jnp.sum(below[:, :-1] < uniform[:, :1], axis=-1)
-    noise = norm.ppf(uniform[:, 1:])
-    draws = mixture.means + jnp.einsum("kqr,lr->lkq", mixture.choleskys, noise)
+    component = jnp.sum(below[:, :-1] < uniform, axis=-1)
+    # in single precision, whose generator is half as long to compile
+    noise = jax.random.normal(noise_key, (len(logits), mixture.means.shape[1]), jnp.float32)
+    draws = mixture.means + jnp.einsum("kqr,lr->lkq", mixture.choleskys, noise.astype(logits.dtype))
     draw = jnp.take_along_axis(draws, component[:, None, None], axis=1)[:, 0]
     return _tie_to_logits(draw, logits, jax.lax.stop_gradient(mixture))
 

@@ -30,16 +30,16 @@ FEWEST_ROWS_FOR_NEIGHBOURS = 12
 # t-SNE in more dimensions is slow, and PCA a good start there.
 _MOST_NEIGHBOUR_DIMENSIONS = 3
 _NEIGHBOUR_DIRECTIONS = 50
-_NEIGHBOUR_STEPS = 500
+_NEIGHBOUR_STEPS = 350
 _SCALE_ROWS = 2000
-_SCALE_FREQUENCIES = 200
+_SCALE_FREQUENCIES = 100
 _LATENT_STD = 0.03
 
 
 def pca_latents(data: Compressed, n_components: int, rng: np.random.RandomState) -> FloatArray:
     """The leading scores, each of unit variance; directions the data lack are filled with small noise."""
     latents = 0.1 * rng.standard_normal((len(data.scores), n_components))
-    available = data.scores[:, :n_components]
+    available = np.asarray(data.scores[:, :n_components], np.float64)
     spread = available.std(axis=0)
     latents[:, : available.shape[1]] = available / np.where(spread > 0.0, spread, 1.0)
     return latents

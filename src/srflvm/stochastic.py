@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from srflvm import _likelihood_choice as choosing
-from srflvm import fitting
+from srflvm import fitting, resolving
 from srflvm._types import FloatArray
+from srflvm._validation import refuse_warm_batches
 from srflvm.batches import Epoch, Gathered, Kind, Model, Stream, Sums, with_anchors
 from srflvm.embedding import Embedding
 from srflvm.exceptions import NumericalError
@@ -39,9 +40,6 @@ MOST_LANDMARKS_WITH_SITES = 2000
 # Rows of a batch if none are asked for: whole chunks of the programs that place rows.
 USUAL_BATCH = 2048
 
-# Rows visited in all epochs, if their number is left open, between two epochs and ten.
-_ROWS_IN_EPOCHS = 200_000
-
 # A fit with more dropped batches than this share of an epoch is given up.
 _TOLERATED_REJECTIONS = 0.2
 
@@ -54,40 +52,46 @@ class Batching:
     n_epochs: int
 
 
-def wants_batches(batch_size: Any, source: Source, choice: choosing.Choice, inference: str) -> bool:
-    """Whether a fit is to see some rows at a time. Left open, it is where rows are not in memory and a fit of
-    all of them would need a number or more for every entry."""
+def wants_batches(batch_size: Any, source: Source, kind: str) -> bool:
+    """Whether a fit of a kind ("shared", "filled", "sites") is to see some rows at a time. Left open, it is
+    where rows are not in memory and a fit of all of them would need a number or more for every entry."""
     if batch_size == "auto":
-        exact = choosing.is_plain_gaussian(choice) and inference == "auto"
-        return not (exact or isinstance(source, ArraySource))
+        in_memory = isinstance(source, ArraySource) or getattr(source, "mapped", False)
+        return kind != "shared" and not in_memory
     return batch_size is not None
 
 
-def batching(batch_size: Any, max_iter: Any, n_rows: int) -> Batching:
+def batching(estimator: Any, n_rows: int) -> Batching:
     """Batches and epochs as asked for, or as usual."""
-    size = USUAL_BATCH if batch_size in ("auto", None) else int(batch_size)
-    n_epochs = int(np.clip(_ROWS_IN_EPOCHS // n_rows, 2, 10)) if max_iter == "auto" else int(max_iter)
-    return Batching(min(size, n_rows), n_epochs)
+    size = USUAL_BATCH if estimator.batch_size in ("auto", None) else int(estimator.batch_size)
+    return Batching(min(size, n_rows), resolving.max_iter(estimator, n_rows, in_batches=True))
 
 
-def batching_of_a_beginning(batch_size: Any, max_iter: Any, n_rows: int) -> Batching:
+def batching_of_a_beginning(estimator: Any, n_rows: int) -> Batching:
     """For the first rows of a stream: no epochs if they can all be landmarks."""
-    planned = batching(batch_size, max_iter, n_rows)
+    planned = batching(estimator, n_rows)
     return replace(planned, n_epochs=0) if n_rows <= MOST_LANDMARKS_WITH_SITES else planned
 
 
 def fit_estimator(
-    table: RowTable, choice: choosing.Choice, batching: Batching, journal: Journal, rng: np.random.RandomState
+    table: RowTable,
+    choice: choosing.Choice,
+    journal: Journal,
+    rng: np.random.RandomState,
+    planned: Batching | None = None,
 ) -> Fitted:
     """Fit with the options of the table's estimator. With epochs to come, `max_iter` is their number, and the
     landmarks make as many sweeps as they usually do."""
+    estimator, planned = table.estimator, planned or batching(table.estimator, table.n_rows)
+    if estimator.warm_start:
+        refuse_warm_batches(getattr(estimator, "_state", None))
 
     def options_for(problem: Problem, rows: np.ndarray) -> Options:
-        options = table.estimator._options(problem, table.n_rows, rows)
-        sweeps = fitting.automatic_sweeps(problem.n_rows) if batching.n_epochs else options.max_iter
+        options = resolving.options(estimator, problem, table.n_rows, rows)
+        sweeps = resolving.automatic_sweeps(problem.n_rows) if planned.n_epochs else options.max_iter
         return replace(options, journal=journal, max_iter=sweeps)
 
-    return fit(table, choice, batching, options_for, rng)
+    return fit(table, choice, planned, options_for, rng)
 
 
 def fit(
@@ -104,7 +108,9 @@ def fit(
     by_sites = not (complete and choosing.is_plain_gaussian(choice) and table.estimator.inference == "auto")
     most = MOST_LANDMARKS_WITH_SITES if by_sites else fitting.MOST_LANDMARKS
     index, Y = draw_landmarks(table, found, most, rng)
-    problem = pose(table.estimator, Y, found.resolved(choice), table.sizes_of(index), by_sites=by_sites)
+    problem = pose(
+        table.estimator, ArraySource(Y), found.resolved(choice), table.sizes_of(index), by_sites=by_sites
+    )
     options = options_for(problem, index)
     landmarks = fitting.fit(problem, replace(options, stage="landmarks"), rng)
     course = _Course(table, found, batching, options, rng, landmarks.posterior)

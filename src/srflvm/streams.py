@@ -47,6 +47,7 @@ def partial_fit(estimator: Any, Y: Any, mask: Any, sizes: Any) -> None:
     groups = [(group.likelihood, group.columns) for group in posterior.layout.groups]
     choosing.check_columns(groups, values, getattr(estimator, "feature_names_in_", None))
     _go_on(estimator, values, log_sizes(estimator, values, posterior.layout, sizes))
+    return None
 
 
 def _begin(estimator: Any, Y: FloatArray, sizes: Any) -> None:
@@ -58,9 +59,9 @@ def _begin(estimator: Any, Y: FloatArray, sizes: Any) -> None:
     names = getattr(estimator, "feature_names_in_", None)
     choice = choosing.choose(estimator.likelihood, Y.shape[1], names)
     table = RowTable(estimator, ArraySource(Y), sizes)
-    batching = stochastic.batching_of_a_beginning(estimator.batch_size, estimator.max_iter, len(Y))
+    planned = stochastic.batching_of_a_beginning(estimator, len(Y))
     rng = check_random_state(estimator.random_state)
-    record(estimator, stochastic.fit_estimator(table, choice, batching, NoJournal(), rng))
+    record(estimator, stochastic.fit_estimator(table, choice, NoJournal(), rng, planned))
 
 
 def _go_on(estimator: Any, Y: FloatArray, given: FloatArray | None) -> None:

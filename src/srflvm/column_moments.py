@@ -1,0 +1,122 @@
+"""Means, squares and the Gram matrix of columns, in one pass over the rows.
+
+Pieces of rows are centred on their own means and then merged: with n rows of mean m and squares S = C'C about
+it, and a piece of k rows with mean m + d and squares T,
+
+    S + T + n k / (n + k) d d'   about the mean   m + k / (n + k) d
+
+(Chan, Golub and LeVeque 1979). Nothing large is ever subtracted, so columns far from zero lose no digits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from srflvm import parallel
+from srflvm._types import FloatArray
+from srflvm.dealing import own_range
+from srflvm.exceptions import DataError, MissingEntriesError
+from srflvm.sources import Source, pieces
+
+# Scales whose squares, and those of single entries, stay far inside float64.
+_SCALES = (1e-100, 1e100)
+
+
+class ColumnMoments:
+    """What is gathered: `mean` (M,), `square` = tr S, and if `tests` (M, k) are given `image` = S @ tests, or
+    `image` = S with `gram`."""
+
+    def __init__(self, n_columns: int, tests: FloatArray | None = None, *, gram: bool = False):
+        self._tests, self._gram = tests, gram
+        self.n_rows = 0
+        self.mean = np.zeros(n_columns)
+        self.square = 0.0
+        width = n_columns if gram else 0 if tests is None else tests.shape[1]
+        self.image = np.zeros((n_columns, width))
+        self._lowest, self._highest = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
+
+    def add(self, rows: slice, piece: FloatArray) -> None:
+        """Merge a piece of rows without holes."""
+        values = np.asarray(piece, dtype=np.float64)
+        mean = values.mean(axis=0)
+        if np.isnan(mean).any():
+            _refuse_hole(rows, values)
+        self._widen(values.min(axis=0), values.max(axis=0))
+        self._shift(mean, len(values))
+        if self._largest >= _SCALES[1]:
+            self._refuse_scale()
+        centred = values - mean
+        self.square += float(np.sum(centred**2))
+        if self._gram:
+            self.image += centred.T @ centred
+        elif self._tests is not None:
+            self.image += centred.T @ (centred @ self._tests)
+
+    def merge(self, other: ColumnMoments) -> None:
+        """Take in the moments of other rows, of the same columns and tests."""
+        if other.n_rows == 0:
+            return
+        self._widen(other._lowest, other._highest)
+        self._shift(other.mean, other.n_rows)
+        self.square += other.square
+        self.image += other.image
+
+    def _widen(self, lowest: FloatArray, highest: FloatArray) -> None:
+        self._lowest, self._highest = np.minimum(self._lowest, lowest), np.maximum(self._highest, highest)
+
+    def _shift(self, mean: FloatArray, n_more: int) -> None:
+        """Move to the mean with `n_more` rows of another mean, and add what their distance adds."""
+        if self.n_rows == 0:
+            self.mean = mean
+        shift, n_rows = mean - self.mean, self.n_rows + n_more
+        weight = self.n_rows * n_more / n_rows
+        self.mean = self.mean + n_more / n_rows * shift
+        self.n_rows = n_rows
+        self.square += float(weight * np.sum(shift**2))
+        if self._gram:
+            self.image += np.multiply.outer(weight * shift, shift)
+        elif self._tests is not None:
+            self.image += np.multiply.outer(weight * shift, shift @ self._tests)
+
+    @property
+    def scale(self) -> float:
+        """Root mean square over all entries."""
+        if np.array_equal(self._lowest, self._highest):
+            raise DataError(
+                "All rows of Y are equal, so there is nothing to explain: "
+                "give at least two different rows (constant columns are fine among others)."
+            )
+        if self._largest <= _SCALES[0]:
+            self._refuse_scale()
+        return float(np.sqrt(self.square / (self.n_rows * len(self.mean))))
+
+    @property
+    def _largest(self) -> float:
+        return float(max(np.max(self._highest - self.mean), np.max(self.mean - self._lowest)))
+
+    def _refuse_scale(self) -> None:
+        raise DataError(
+            f"Entries of Y differ from their column means by up to {self._largest:.1g}, out of the range "
+            f"{_SCALES[0]:.0e} to {_SCALES[1]:.0e} that can be squared safely. Rescale Y."
+        )
+
+
+def gather(source: Source, tests: FloatArray | None = None, *, gram: bool = False) -> ColumnMoments:
+    """The moments of all rows of a source, of which each process reads its own."""
+    moments = ColumnMoments(source.n_columns, tests, gram=gram)
+    own = parallel.together(lambda: _gather_own(source, tests, gram=gram))
+    for part in parallel.gather(own):
+        moments.merge(part)
+    return moments
+
+
+def _gather_own(source: Source, tests: FloatArray | None, *, gram: bool) -> ColumnMoments:
+    moments = ColumnMoments(source.n_columns, tests, gram=gram)
+    for rows, piece in pieces(source, *own_range(source.n_rows)):
+        moments.add(rows, piece)
+    return moments
+
+
+def _refuse_hole(rows: slice, values: FloatArray) -> None:
+    row, column = (int(i) for i in np.argwhere(np.isnan(values))[0])
+    raise MissingEntriesError(f"Y has a missing entry at row {rows.start + row}, column {column}.")

@@ -1,0 +1,36 @@
+"""Compilation of the long programs, whose time small data would otherwise spend mostly waiting for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+# XLA's older code generator for the CPU: half the time to compile, and programs that run as fast.
+_QUICK = {"xla_cpu_use_fusion_emitters": False}
+
+
+def quickly_compiled(function: Callable[..., Any], **arguments: Any) -> Callable[..., Any]:
+    """`jax.jit` of the function, made when it is first called, with options that shorten compilation."""
+
+    @lru_cache(maxsize=1)
+    def compiled() -> Any:
+        return jax.jit(function, compiler_options=_quick_options(), **arguments)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled()(*args, **kwargs)
+
+    return call
+
+
+@lru_cache(maxsize=1)
+def _quick_options() -> dict[str, Any] | None:
+    """The options, or none where this version of XLA does not know them."""
+    try:
+        jax.jit(partial(jnp.zeros, ()), compiler_options=_QUICK)()
+    except (jax.errors.JaxRuntimeError, ValueError):
+        return None
+    return _QUICK

@@ -1,0 +1,145 @@
+"""Data that are not an array in memory, by what they are or by the name of their file.
+
+Files are read, not mapped: mapped pages count as memory of the process for as long as the system keeps them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from srflvm._types import FloatArray
+from srflvm.exceptions import DataError
+from srflvm.sources import (
+    SlicedSource,
+    Source,
+    SparseSource,
+    as_floats,
+    check_table,
+    rows_at_once,
+    take_by_reading,
+)
+
+# Reading this many bytes takes about as long as asking for other ones.
+_BYTES_OF_A_GAP = 65_536
+
+
+@dataclass(frozen=True)
+class StoredArraySource:
+    """An array of numbers that is in a file from `offset` on, row by row or (`fortran`) column by column."""
+
+    path: str
+    offset: int
+    shape: tuple[int, int]
+    dtype: np.dtype
+    fortran: bool
+
+    @property
+    def n_rows(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        return self.shape[1]
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        if not self.fortran:
+            entries = self._entries(start * self.n_columns, (stop - start) * self.n_columns)
+            return as_floats(entries.reshape(stop - start, self.n_columns))
+        columns = [self._entries(c * self.n_rows + start, stop - start) for c in range(self.n_columns)]
+        return as_floats(np.stack(columns, axis=1))
+
+    def take(self, index: np.ndarray) -> FloatArray:
+        if self.fortran:
+            return take_by_reading(self, index, largest_gap=rows_at_once(self.n_columns))
+        row_bytes = self.n_columns * self.dtype.itemsize
+        return take_by_reading(self, index, largest_gap=max(1, _BYTES_OF_A_GAP // row_bytes))
+
+    def _entries(self, first: int, count: int) -> np.ndarray:
+        entries = np.fromfile(self.path, self.dtype, count, offset=self.offset + first * self.dtype.itemsize)
+        if len(entries) < count:
+            raise DataError(f"{self.path} ends before its last row: it was cut short. Write it again.")
+        return entries
+
+
+def open_source(Y: Any) -> Source | None:
+    """A source for a path, a memory map, a Zarr array or a sparse matrix; None for all others."""
+    if isinstance(Y, str | os.PathLike):
+        return _open_path(Path(Y))
+    if isinstance(Y, np.memmap):
+        return _open_map(Y)
+    if sparse.issparse(Y):
+        return SparseSource(Y)
+    if "zarr" in sys.modules and isinstance(Y, sys.modules["zarr"].Array):
+        from srflvm.zarr_source import ZarrSource
+
+        return ZarrSource(Y)
+    return None
+
+
+def _open_path(path: Path) -> Source:
+    if not path.exists() and not _is_inside_zarr(path):
+        raise FileNotFoundError(f"Y is taken as the path of a file, but there is no {str(path)!r}.")
+    if path.suffix == ".npy":
+        return _open_npy(path)
+    if path.suffix == ".npz":
+        return SparseSource(_load_sparse(path))
+    if path.suffix == ".parquet":
+        from srflvm.parquet_source import ParquetSource
+
+        return ParquetSource(path)
+    if _is_inside_zarr(path) or path.name.endswith(".zarr.zip"):
+        from srflvm.zarr_source import open_zarr
+
+        return open_zarr(path)
+    raise ValueError(
+        f"Y is the path {str(path)!r}, but only .npy, .npz (of a SciPy sparse matrix), .zarr and .parquet "
+        "can be read from there. Convert the file, or read it into an array first."
+    )
+
+
+def _is_inside_zarr(path: Path) -> bool:
+    """Whether the path is that of a store or of an array in one."""
+    return any(part.endswith(".zarr") for part in path.parts)
+
+
+def _open_npy(path: Path) -> Source:
+    """The mapping only serves to read the header; no page of it is touched."""
+    try:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read as an array of numbers ({error}).") from error
+    check_table(mapped, str(path))
+    return _stored_array(mapped)
+
+
+def _open_map(mapped: np.memmap) -> Source:
+    """A whole file that cannot be written to is read; a part of one, or one that may change, is sliced."""
+    check_table(mapped, "The memory map")
+    whole = isinstance(mapped.base, mmap.mmap) and (mapped.flags.c_contiguous or mapped.flags.f_contiguous)
+    if whole and mapped.mode == "r" and mapped.filename is not None and Path(mapped.filename).exists():
+        return _stored_array(mapped)
+    return SlicedSource(mapped)
+
+
+def _stored_array(mapped: Any) -> StoredArraySource:
+    fortran = not mapped.flags.c_contiguous
+    return StoredArraySource(str(mapped.filename), mapped.offset, mapped.shape, mapped.dtype, fortran)
+
+
+def _load_sparse(path: Path) -> Any:
+    try:
+        return sparse.load_npz(path)
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path} is not a sparse matrix that scipy.sparse.save_npz wrote ({error}). "
+            "Write dense arrays with numpy.save, as .npy."
+        ) from error

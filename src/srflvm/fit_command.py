@@ -1,0 +1,111 @@
+"""What `srflvm fit` does, in this process or in workers.
+
+Run as a program it is one worker: it takes the job as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from srflvm import launching
+from srflvm.exceptions import EXPECTED
+from srflvm.tables import read_table
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Where process 0 is, how many processes there are and which one this is; None asks the environment."""
+
+    coordinator: str | None = None
+    n_processes: int | None = None
+    index: int | None = None
+    timeout: float = 300.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fit: the data, the file for the model, and the parameters of the estimator."""
+
+    data: str
+    output: str
+    parameters: dict[str, Any]
+
+    @property
+    def advice(self) -> str:
+        folder = self.parameters.get("checkpoint_dir")
+        if folder is None:
+            return "There is no checkpoint; give --checkpoint-dir to have one."
+        return (
+            f"The checkpoint in {folder} is kept: run the same command again, with any --processes, to go on."
+        )
+
+
+def run(job: Job, peers: Peers, *, n_processes: int, distributed: bool) -> int:
+    """Fit in this process, in `n_processes` of this machine, or as a peer of processes that others start:
+    those of a job of a cluster (`distributed`), or the given ones. The exit code."""
+    given = [value is not None for value in (peers.coordinator, peers.n_processes, peers.index)]
+    if (n_processes > 1) + distributed + any(given) > 1:
+        raise ValueError("Give only one of --processes, --distributed and --coordinator.")
+    if any(given) and not all(given):
+        raise ValueError("--coordinator, --process-count and --process-index belong together.")
+    if n_processes > 1:
+        return _run_here(job, n_processes, peers.timeout)
+    if distributed or any(given):
+        return launching.run_workers([_command(job, peers)], job.advice)
+    _fit(job)
+    return 0
+
+
+def _run_here(job: Job, n_processes: int, timeout: float) -> int:
+    coordinator = f"127.0.0.1:{launching.free_port()}"
+    peers = [Peers(coordinator, n_processes, index, timeout) for index in range(n_processes)]
+    return launching.run_workers([_command(job, own) for own in peers], job.advice)
+
+
+def _command(job: Job, peers: Peers) -> list[str]:
+    return [sys.executable, "-m", "srflvm.fit_command", json.dumps([asdict(job), asdict(peers)])]
+
+
+def _fit(job: Job) -> None:
+    from srflvm import SRFLVM, parallel
+
+    model = SRFLVM(**job.parameters).fit(read_table(Path(job.data)))
+    if parallel.is_first():
+        model.save(job.output)
+        per_entry = model.elbo_ / (model.embedding_.shape[0] * model.n_features_in_)
+        print(f"{job.output}: bound per entry {per_entry:.4f} after {model.n_iter_} sweeps", flush=True)
+
+
+def _work(job: Job, peers: Peers) -> None:
+    """Be one of several processes."""
+    from srflvm import parallel
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    parallel.start(peers.coordinator, peers.n_processes, peers.index, peer_timeout=peers.timeout)
+    _fit(job)
+
+
+def _end_with_parent() -> None:
+    """Standard input ends when whoever started this worker is gone."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+def main(text: str) -> None:
+    """Be a worker; errors are one line."""
+    job, peers = json.loads(text)
+    try:
+        _work(Job(**job), Peers(**peers))
+    except EXPECTED as error:
+        print(f"Error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

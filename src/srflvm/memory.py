@@ -1,0 +1,132 @@
+"""How much memory a fit needs, known before it starts.
+
+With N rows (of this process), M columns, R scores, L features, Q latents, chunks of B rows, s bytes a number
+of the fit and P = Q + Q^2 parameters of a row (2 Q with diagonal covariances), a fit of complete Gaussian
+data holds, in bytes,
+
+    scores      N R (s' + s)   kept, and in chunks; s' is s where they are many, else 8
+    latents     14 N P s       parameters, Adam's two moments, before and after a sweep (6), the best state
+                               (1), and gradients, steps and copies of XLA's program (7)
+    embedding   24 N (Q + Q^2) means and factors in float64: placed, frozen, and found
+    columns     40 M^2         Gram matrix, scaled copy and eigenvectors, or the sketch for many columns
+    features    100 L^2 + 8 B L s + 16384 (2 Q + 3) L
+                               algebra of the regression, a chunk's features, and those of a frozen chunk
+    pieces      100 MB         rows as they are read, centred
+    landmarks   40 K M         K = min(N, 5000) rows in float64 with copies
+    programs    250 MB         compiled programs, and what compiling them takes
+
+With holes, or with a site for every entry, the arrays of all N M entries dominate: measured, 150 and 220
+bytes an entry (`ENTRY_BYTES`), in place of scores and columns.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from srflvm.chunked import chunk_shape
+from srflvm.compression import MOST_DOUBLE_SCORES
+from srflvm.fitting import MOST_LANDMARKS
+from srflvm.posterior import CHUNK
+
+ENTRY_BYTES = {"filled": 150.0, "sites": 220.0}
+
+_PIECES = 100e6
+_PROGRAMS = 250e6
+
+# Control groups (versions 2 and 1) that may allow a process less than the machine has: limit and use.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the need depends on: see the module's docstring. `n_scores` is R, `item_bytes` s."""
+
+    n_rows: int
+    n_columns: int
+    n_scores: int
+    n_features: int
+    n_latent: int
+    diagonal: bool
+    item_bytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by what they are for, beyond what the process holds before the fit and beyond Y itself."""
+
+    parts: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        largest = sorted(self.parts.items(), key=lambda part: -part[1])
+        return f"{_in_gb(self.total)} ({', '.join(f'{name} {_in_gb(size)}' for name, size in largest)})"
+
+
+def needed(kind: str, shape: Shape) -> Memory:
+    """What a fit needs: `kind` is "shared" (complete Gaussian data), "filled" (with holes) or "sites"."""
+    n, m, q, size = shape.n_rows, shape.n_columns, shape.n_latent, shape.item_bytes
+    features, per_row = shape.n_features, 2 * q if shape.diagonal else q + q * q
+    parts = {
+        "latents": 14.0 * n * per_row * size,
+        "embedding": 24.0 * n * (q + q * q),
+        "features": 100.0 * features**2
+        + 8.0 * chunk_shape(n)[1] * features * size
+        + 8.0 * CHUNK * (2 * q + 3) * features,
+        "pieces": _PIECES,
+        "landmarks": 40.0 * min(n, MOST_LANDMARKS) * m,
+        "programs": _PROGRAMS,
+    }
+    if kind in ENTRY_BYTES:
+        return Memory(parts | {"entries": ENTRY_BYTES[kind] * n * m})
+    kept = size if n * shape.n_scores > MOST_DOUBLE_SCORES else 8
+    scores = float(n * shape.n_scores * (kept + size))
+    return Memory(parts | {"scores": scores, "columns": 40.0 * m * min(m, 3000)})
+
+
+def available() -> float | None:
+    """Bytes that this process may still take, as far as the system tells."""
+    found = [_of_the_machine(), *(_of_the_group(*files) for files in _GROUPS)]
+    known = [size for size in found if size is not None]
+    return min(known) if known else None
+
+
+def refuse_excess(need: Memory) -> None:
+    """Raise a `MemoryError` where there is not enough for a fit."""
+    room = available()
+    if room is not None and need.total > room:
+        raise MemoryError(
+            f"This fit needs about {need}, but only {_in_gb(room)} are free. Give fewer components, "
+            "n_frequencies or directions (compression), take dtype='float32', spread the rows over more "
+            "machines, or fit in batches (batch_size=1024)."
+        )
+
+
+def _of_the_machine() -> float | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _of_the_group(limit: str, use: str) -> float | None:
+    try:
+        return float(int(Path(limit).read_text()) - int(Path(use).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _in_gb(size: float) -> str:
+    return f"{size / 1e9:.2f} GB"

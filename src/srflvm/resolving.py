@@ -1,0 +1,100 @@
+"""The parameters of an estimator resolved to definite values, given its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from srflvm import _validation as check
+from srflvm import memory, parallel
+from srflvm.compression import MOST_DIRECTIONS
+from srflvm.fitting import Options
+from srflvm.problems import Problem
+from srflvm.progress import PrintProgress
+from srflvm.site_problem import SiteProblem
+
+MOST_FREQUENCIES = 300
+
+# With a site for every entry a step costs columns times the square of the frequencies.
+MOST_FREQUENCIES_WITH_SITES = 50
+
+# With more latents than this, full covariances come to cost as much as the matrix products of a step.
+MOST_CORRELATED_LATENTS = 8
+
+
+def options(estimator: Any, problem: Problem, n_rows: int | None = None, rows: Any = slice(None)) -> Options:
+    """Everything a fit depends on besides the data. The problem has all rows, or those given of `n_rows`."""
+    init = estimator.init
+    if not isinstance(init, str):
+        init = check.check_initial_latents(init, n_rows or problem.n_rows, estimator.n_components)[rows]
+    callbacks = tuple(estimator.callbacks or ())
+    if estimator.verbose and parallel.is_first():
+        callbacks = (*callbacks, PrintProgress(int(estimator.verbose)))
+    return Options(
+        n_components=int(estimator.n_components),
+        n_frequencies=n_frequencies(estimator, problem.n_rows, isinstance(problem, SiteProblem)),
+        n_pilot_frequencies=n_frequencies(estimator, problem.n_rows, with_sites=False),
+        n_mixture=int(estimator.n_mixture),
+        frequency_sampling=estimator.frequency_sampling,
+        covariance_type=estimator.covariance_type,
+        latent_covariance_type=latent_covariance_type(estimator),
+        n_samples=int(estimator.n_samples),
+        n_directions=estimator.compression,
+        max_iter=max_iter(estimator, problem.n_rows),
+        tol=float(estimator.tol),
+        n_init=int(estimator.n_init),
+        init=init,
+        learning_rate=float(estimator.learning_rate),
+        dtype=np.dtype(estimator.dtype),
+        callbacks=callbacks,
+    )
+
+
+def n_frequencies(estimator: Any, n_rows: int, with_sites: bool) -> int:
+    """The number of frequencies of a fit of so many rows."""
+    if estimator.n_frequencies != "auto":
+        return int(estimator.n_frequencies)
+    most = MOST_FREQUENCIES_WITH_SITES if with_sites else MOST_FREQUENCIES
+    return min(int(np.clip(n_rows // 3, 25, MOST_FREQUENCIES)), most)
+
+
+def latent_covariance_type(estimator: Any) -> str:
+    """ "full" or "diag"."""
+    if estimator.latent_covariance_type == "auto":
+        return "full" if estimator.n_components <= MOST_CORRELATED_LATENTS else "diag"
+    return estimator.latent_covariance_type
+
+
+def max_iter(estimator: Any, n_rows: int, *, in_batches: bool = False) -> int:
+    """The largest number of sweeps, or in batches of epochs."""
+    if isinstance(estimator.max_iter, str):
+        return automatic_epochs(n_rows) if in_batches else automatic_sweeps(n_rows)
+    return int(estimator.max_iter)
+
+
+def automatic_sweeps(n_rows: int) -> int:
+    """How many sweeps are made if it is left open."""
+    return int(np.clip(25_000 // n_rows, 25, 100))
+
+
+def automatic_epochs(n_rows: int) -> int:
+    """How many passes over all rows are made if it is left open."""
+    return int(np.clip(200_000 // n_rows, 2, 10))
+
+
+def memory_needed(estimator: Any, kind: str, n_rows: int, n_columns: int) -> memory.Memory:
+    """The memory of a fit of one of the kinds of `memory.needed`, in this process."""
+    named = {"auto": MOST_DIRECTIONS, "all": n_columns}
+    directions = estimator.compression
+    most = named[directions] if isinstance(directions, str) else int(directions)
+    shape = memory.Shape(
+        n_rows=-(-n_rows // parallel.n_processes()),
+        n_columns=n_columns,
+        n_scores=min(n_rows, n_columns, most),
+        n_features=2 * n_frequencies(estimator, n_rows, kind == "sites"),
+        n_latent=int(estimator.n_components),
+        diagonal=latent_covariance_type(estimator) == "diag",
+        item_bytes=np.dtype(estimator.dtype).itemsize,
+    )
+    return memory.needed(kind, shape)

@@ -1,0 +1,231 @@
+"""Notices when another process of the same fit dies, falls silent or gets stuck, and then ends this one.
+
+A process that waits for a peer inside a collective operation cannot notice that the peer will never come. So
+a thread of every process sends a line a second over a connection of its own, with a count of what the process
+has done so far. Process 0 is in the middle: it hears all others, and they hear it. A connection that closes
+means a process that died; one that falls silent means a process or a machine that was stopped; and where no
+count rises for long, all wait for one that is stuck. A death is known at once, silence within half a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+# The exit code of a process that the watchdog ends: "try again" in sysexits.h.
+EXIT_CODE = 75
+
+_SECONDS_BETWEEN_BEATS = 1.0
+_SECONDS_OF_SILENCE = 30.0
+
+# Process 0 waits so long before it leaves, since JAX aborts the others as soon as it is gone.
+_SECONDS_FOR_THE_LAST_WORD = 2.0
+
+_SECONDS_TO_CONNECT = 60.0
+
+
+@dataclass
+class _Peer:
+    """What is known of another process, and the connection with it."""
+
+    index: int
+    connection: socket.socket
+    heard: float = field(default_factory=time.monotonic)
+    count: int = 0
+    doing: str = ""
+    unread: bytes = b""
+    has_left: bool = False
+    is_closed: bool = False
+
+    def send(self, **message: Any) -> None:
+        try:
+            self.connection.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self.is_closed = True
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The messages that have arrived. To be called when there is something to read."""
+        try:
+            content = self.connection.recv(65536)
+        except OSError:
+            content = b""
+        if not content:
+            self.is_closed = True
+            return []
+        self.heard = time.monotonic()
+        *lines, self.unread = (self.unread + content).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+class Watchdog:
+    """One of `n_processes` watchdogs that know each other by a secret token."""
+
+    def __init__(self, index: int, n_processes: int, peer_timeout: float, token: str):
+        self.index, self.n_processes, self.peer_timeout, self.token = index, n_processes, peer_timeout, token
+        self.failed = False
+        self._peers: list[_Peer] = []
+        self._count, self._doing, self._advice = 0, "", ""
+        self._last_progress = time.monotonic()
+        self._is_over = threading.Event()
+        self._failure: str | None = None
+
+    def start(self, listener: socket.socket | None, addresses: list[str]) -> None:
+        """Connect with the others, from the first of the addresses that answers, and begin to watch."""
+        self._peers = self._accept(listener) if listener is not None else [self._connect(addresses)]
+        self._thread = threading.Thread(target=self._watch, name="srflvm-watchdog", daemon=True)
+        self._thread.start()
+
+    def enter(self, advice: str) -> None:
+        """A fit begins. `advice` is what to do when a peer is lost."""
+        self._advice = advice
+        self.advance("beginning")
+
+    def leave(self) -> None:
+        """A fit has ended."""
+        self.advance("")
+
+    def advance(self, doing: str) -> None:
+        """This process has got on and is now `doing` something, or nothing."""
+        self._count, self._doing = self._count + 1, doing
+
+    def fail(self, reason: str) -> None:
+        """Tell the others that this process cannot go on."""
+        self.failed, self._failure = True, reason
+
+    def wait_for_verdict(self, seconds: float) -> None:
+        """Wait for the watchdog to end this process; return if it finds nothing wrong."""
+        self._is_over.wait(seconds)
+
+    def stop(self) -> None:
+        """Leave without alarming the others."""
+        self._is_over.set()
+        self._thread.join(2 * _SECONDS_BETWEEN_BEATS)
+
+    def _accept(self, listener: socket.socket) -> list[_Peer]:
+        listener.settimeout(_SECONDS_TO_CONNECT)
+        peers: list[_Peer] = []
+        with listener:
+            while len(peers) < self.n_processes - 1:
+                connection, _ = listener.accept()
+                connection.settimeout(_SECONDS_TO_CONNECT)
+                peer = _Peer(0, connection)
+                greeting = (peer.receive() or [{}])[0]
+                if greeting.get("token") == self.token:
+                    peer.index = greeting["index"]
+                    peers.append(peer)
+                else:
+                    connection.close()
+        return peers
+
+    def _connect(self, addresses: list[str]) -> _Peer:
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            with contextlib.suppress(OSError):
+                peer = _Peer(0, socket.create_connection((host, int(port)), _SECONDS_TO_CONNECT))
+                peer.send(token=self.token, index=self.index)
+                return peer
+        raise ConnectionError(f"Process {self.index} cannot reach process 0 at {' or '.join(addresses)}.")
+
+    def _watch(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for peer in self._peers:
+                selector.register(peer.connection, selectors.EVENT_READ, peer)
+            while not self._is_over.is_set():
+                self._beat()
+                self._listen(selector)
+                verdict = self._verdict()
+                if verdict is not None:
+                    self._end(verdict)
+            for peer in self._peers:
+                peer.send(failed=self._failure) if self._failure else peer.send(bye=True)
+
+    def _beat(self) -> None:
+        for peer in self._peers:
+            if self._failure:
+                peer.send(failed=self._failure)
+            else:
+                peer.send(count=self._count, doing=self._doing)
+
+    def _listen(self, selector: selectors.BaseSelector) -> None:
+        """Read for the time between two beats."""
+        until = time.monotonic() + _SECONDS_BETWEEN_BEATS
+        before = self._count
+        while (seconds := until - time.monotonic()) > 0 and selector.get_map() and not self._is_over.is_set():
+            for key, _ in selector.select(min(seconds, 0.1)):
+                peer: _Peer = key.data
+                for message in peer.receive():
+                    self._take(peer, message)
+                if peer.is_closed:
+                    selector.unregister(peer.connection)
+                    return
+        time.sleep(max(until - time.monotonic(), 0.0) if not selector.get_map() else 0.0)
+        if self._count != before:
+            self._last_progress = time.monotonic()
+
+    def _take(self, peer: _Peer, message: dict[str, Any]) -> None:
+        if "end" in message:
+            self._end(message["end"])
+        elif "failed" in message:
+            self._end(f"process {peer.index} failed ({message['failed']})")
+        elif "bye" in message:
+            peer.has_left = True
+        else:
+            if message["count"] != peer.count:
+                self._last_progress = time.monotonic()
+            peer.count, peer.doing = message["count"], message["doing"]
+
+    def _verdict(self) -> str | None:
+        """What is wrong, if anything is."""
+        now = time.monotonic()
+        for peer in self._peers:
+            silence = now - peer.heard
+            if peer.is_closed and not peer.has_left:
+                return f"process {peer.index} was lost: it has ended, or its machine cannot be reached"
+            if silence > _SECONDS_OF_SILENCE and not peer.has_left:
+                return f"process {peer.index} is stopped or lost: nothing was heard of it for {silence:.0f} s"
+        idle = now - self._last_progress
+        if self.index == 0 and idle > self.peer_timeout and (activities := self._activities()):
+            return f"no process has got on for {idle:.0f} s ({activities}), so one of them is stuck"
+        return None
+
+    def _activities(self) -> str:
+        """What everyone is doing, if anyone is at a fit."""
+        doing = {self.index: self._doing} | {peer.index: peer.doing for peer in self._peers}
+        listed = [f"process {index}: {text or 'not fitting'}" for index, text in sorted(doing.items())]
+        return ", ".join(listed) if any(doing.values()) else ""
+
+    def _end(self, verdict: str) -> None:
+        if self._is_over.is_set() or self.failed:
+            return
+        if self.index == 0:
+            for peer in self._peers:
+                peer.send(end=verdict)
+        text = f"Error: {verdict}. Process {self.index} ends too. {self._advice}"
+        print(" ".join(text.split()), file=sys.stderr, flush=True)
+        if self.index == 0:
+            time.sleep(_SECONDS_FOR_THE_LAST_WORD)
+        os._exit(EXIT_CODE)
+
+
+def open_listener(coordinator: str | None) -> tuple[socket.socket, list[str]]:
+    """A listening socket of process 0, and addresses under which others may find it."""
+    listener = socket.create_server(("", 0))
+    port = listener.getsockname()[1]
+    name = socket.gethostname()
+    hosts = [coordinator.rpartition(":")[0]] if coordinator else [socket.getfqdn(), name, _own_address(name)]
+    return listener, [f"{host}:{port}" for host in dict.fromkeys(hosts)]
+
+
+def _own_address(name: str) -> str:
+    try:
+        return socket.gethostbyname(name)
+    except OSError:
+        return "127.0.0.1"

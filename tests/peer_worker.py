@@ -1,0 +1,115 @@
+"""One of the processes of `test_processes`, and the fit that all of them make.
+
+    python peer_worker.py PORT N_PROCESSES INDEX FOLDER [VICTIM]
+
+The process whose index is VICTIM kills itself in the second sweep over all rows.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from srflvm import SRFLVM, _inputs, chunked, fitting, journal, parallel, sources
+from srflvm.exceptions import DataError
+
+N_ROWS, N_COLUMNS = 300, 6
+
+
+def some_rows():
+    rng = np.random.default_rng(0)
+    latents, loadings = rng.normal(size=(N_ROWS, 2)), rng.normal(size=(2, N_COLUMNS))
+    return np.sin(latents @ loadings) + 0.1 * rng.normal(size=(N_ROWS, N_COLUMNS)) + 3.0
+
+
+def small_settings(set_attribute):
+    """Few landmarks, an odd number of chunks, pieces of one chunk, and a checkpoint after every sweep."""
+    set_attribute(sources, "ENTRIES_AT_ONCE", 60 * N_COLUMNS)
+    set_attribute(fitting, "MOST_LANDMARKS", 60)
+    set_attribute(chunked, "MOST_CHUNK_ROWS", 64)
+    set_attribute(journal, "SHORTEST_PAUSE", 0.0)
+    set_attribute(journal, "PAUSE_PER_SECOND_OF_WRITING", 0.0)
+
+
+def estimator(folder, callbacks=None):
+    return SRFLVM(
+        n_frequencies=10,
+        max_iter=20,
+        tol=0.0,
+        init="neighbors",
+        random_state=0,
+        checkpoint_dir=folder,
+        callbacks=callbacks,
+    )
+
+
+class ReadRows:
+    """A source that notes which rows were read."""
+
+    def __init__(self, Y):
+        self.Y, self.rows = Y, set()
+        self.n_rows, self.n_columns = Y.shape
+
+    def read(self, start, stop):
+        self.rows |= set(range(start, stop))
+        return self.Y[start:stop]
+
+    def take(self, index):
+        self.rows |= set(index.tolist())
+        return self.Y[index]
+
+
+def check_exchanges(index, n):
+    """Values of float64 that float32 does not hold arrive whole, outside of a scope of float64 too."""
+    third = 1.0 / 3.0
+    (total,) = parallel.sum_over_processes(np.array([third + index]))
+    assert total.dtype == np.float64
+    assert total[0] == sum(third + other for other in range(n))
+    assert parallel.from_first({"a": third + index, "b": 2**40 + index}) == {"a": third, "b": 2**40}
+    gathered = parallel.gather_rows(np.full((index + 1, 2), third * index))
+    expected = np.repeat(third * np.arange(n), np.arange(1, n + 1))
+    np.testing.assert_array_equal(gathered, np.stack([expected, expected], axis=1))
+    assert parallel.anywhere(index == 1, False) == (True, False)
+    assert parallel.by_first(lambda: (parallel.n_processes(), index)) == (1, 0)
+    with jax.enable_x64(True):
+        expected = np.arange(6.0 * n).reshape(3 * n, 2) / 3.0
+        whole = parallel.fetch_rows(parallel.shard_rows(expected[3 * index : 3 * index + 3]))
+        assert whole.dtype == np.float64
+        np.testing.assert_array_equal(whole, expected)
+
+
+def check_shared_failure(index):
+    def fail_in_one():
+        if index == 1:
+            raise OSError("no such row")
+
+    with pytest.raises(OSError if index == 1 else DataError, match="no such row"):
+        parallel.together(fail_in_one)
+
+
+def main(port, n, index, folder, victim=-1):
+    small_settings(setattr)
+    parallel.start(f"127.0.0.1:{port}", n, index)
+    if victim < 0:
+        check_exchanges(index, n)
+        check_shared_failure(index)
+
+    def die(progress):
+        if (progress.stage, progress.iteration, index) == ("fit", 2, victim):
+            (folder / "last-words").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    source = ReadRows(some_rows())
+    _inputs.open_source = lambda Y: source
+    model = estimator(folder / "checkpoint", [die]).fit("the source")
+    result = {"embedding": model.embedding_, "history": model.elbo_history_, "read": sorted(source.rows)}
+    np.savez(folder / f"result-{index}.npz", **result)
+
+
+if __name__ == "__main__":
+    port, n, index, folder, *victim = sys.argv[1:]
+    main(int(port), int(n), int(index), Path(folder), *map(int, victim))

@@ -1,0 +1,78 @@
+import jax
+import numpy as np
+import pytest
+
+from srflvm import SRFLVM, bcd, blocks, memory
+from srflvm.chunked import chunk_targets
+from srflvm.evidence import smallest_ratio
+from srflvm.layers import SharedData
+from srflvm.memory import Memory, Shape, needed
+
+N_ROWS, N_SCORES, N_FREQUENCIES = 300_000, 7, 10
+FLOAT32 = np.dtype(np.float32)
+
+
+def sweep_bytes(diagonal: bool) -> float:
+    """What XLA says that a sweep holds: arguments, results and everything between."""
+    kind = "diag" if diagonal else "full"
+    rng = np.random.RandomState(0)
+    start = blocks.StartingPoint("random", rng.standard_normal((N_ROWS, 2)), 1.0, 0.5, 0.5)
+    settings = {"covariance_type": kind, "latent_covariance_type": kind, "dtype": FLOAT32}
+    state = blocks.initial_state(start, rng, n_frequencies=N_FREQUENCIES, n_mixture=2, **settings)
+    state |= {"log_noise": np.zeros(()), "log_ratio": np.zeros(())}
+    targets = chunk_targets(np.ones((N_ROWS, N_SCORES), np.float32), 1.0, N_SCORES, FLOAT32)
+    data = SharedData(targets, np.asarray(smallest_ratio(N_ROWS, FLOAT32)))
+    model = blocks.build_model(blocks.Settings())
+    run = bcd.begin(model, state)
+    group, key = model.blocks[:2], jax.random.key(0, impl="rbg")
+    climb = jax.jit(bcd.climb_steps, static_argnames="group")
+    arguments = group, key, run.carry.state, run.carry.memories[:2], data, np.asarray(0.1)
+    found = climb.lower(*arguments).compile().memory_analysis()
+    return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_a_sweep_holds_what_the_formula_says(diagonal):
+    shape = Shape(N_ROWS, N_SCORES, N_SCORES, 2 * N_FREQUENCIES, 2, diagonal, 4)
+    parts = needed("shared", shape).parts
+    in_chunks = parts["scores"] * 4 / (4 + 8)
+    best_state = parts["latents"] / 14
+    predicted = parts["latents"] - best_state + in_chunks
+    assert sweep_bytes(diagonal) == pytest.approx(predicted, rel=0.1)
+
+
+def test_rows_cost_the_same_each():
+    shapes = [Shape(n, 50, 50, 100, 2, False, 4) for n in (10**6, 2 * 10**6, 3 * 10**6)]
+    totals = [needed("shared", shape).total for shape in shapes]
+    np.testing.assert_allclose(totals[2] - totals[1], totals[1] - totals[0], rtol=0.01)
+    assert totals[1] - totals[0] == pytest.approx(10**6 * (50 * 8 + 14 * 6 * 4 + 24 * 6), rel=0.01)
+
+
+def test_what_cannot_fit_is_refused_with_numbers_before_it_starts(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 3e8)
+    Y = np.random.RandomState(0).standard_normal((60, 5))
+    with pytest.raises(
+        MemoryError, match=r"needs about 0\.\d\d GB .*programs 0\.25 GB.*only 0\.30 GB are free"
+    ):
+        SRFLVM(random_state=0).fit(Y)
+
+
+def test_unknown_room_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: None)
+    memory.refuse_excess(Memory({"everything": 1e18}))
+
+
+def test_available_memory_is_some():
+    room = memory.available()
+    assert room is None or room > 1e6
+
+
+@pytest.mark.parametrize(
+    ("parameters", "holes", "part"),
+    [({}, False, "scores"), ({}, True, "entries"), ({"likelihood": "bernoulli"}, False, "entries")],
+)
+def test_a_model_predicts_the_memory_of_its_fit(parameters, holes, part):
+    need = SRFLVM(**parameters).predict_memory(10**6, 500, holes=holes)
+    assert max(need.parts, key=lambda name: need.parts[name]) == part
+    assert need.total == sum(need.parts.values())
+    assert f"{need.total / 1e9:.2f} GB ({part}" in str(need)

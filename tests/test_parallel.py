@@ -1,0 +1,175 @@
+"""Processes, as far as one process can tell."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from srflvm import launching, parallel, watchdog
+
+
+def test_one_process_exchanges_nothing():
+    values = np.arange(4.0)
+    assert parallel.n_processes() == 1
+    assert parallel.process_index() == 0
+    assert parallel.mesh() is None
+    assert parallel.row_range(10, block=4) == (0, 10)
+    assert parallel.from_first(values) is values
+    assert parallel.gather(values) == [values]
+    assert parallel.sum_over_processes(values)[0] is values
+    assert parallel.anywhere(True, False) == (True, False)
+    assert parallel.together(lambda: 3) == 3
+    np.testing.assert_array_equal(parallel.fetch_rows(parallel.shard_rows(values)), values)
+    with parallel.guarded(None):
+        parallel.note("something")
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 64, 1000, 1025])
+@pytest.mark.parametrize(("n_processes", "block"), [(1, 5), (2, 1), (3, 16), (4, 64)])
+def test_ranges_cover_all_rows_in_whole_blocks(monkeypatch, n_rows, n_processes, block):
+    monkeypatch.setattr(parallel, "n_processes", lambda: n_processes)
+    monkeypatch.setattr(parallel.jax, "device_count", lambda: n_processes)
+    ranges = [parallel.row_range(n_rows, block, index) for index in range(n_processes)]
+    rows = [row for start, stop in ranges for row in range(start, stop)]
+    assert rows == list(range(n_rows))
+    assert all(start % block == 0 or start == n_rows for start, _ in ranges)
+    assert parallel.padded_rows(n_rows, block) % (block * n_processes) == 0
+    assert 0 <= parallel.padded_rows(n_rows, block) - n_rows < block * n_processes
+
+
+def worker(code):
+    return [sys.executable, "-c", code]
+
+
+def test_workers_that_end_well(capfd):
+    code = "import sys; print('said'); print('[Gloo] talk'); print('warned', file=sys.stderr)"
+    assert launching.run_workers([worker(code)], "advice") == 0
+    said, warned = capfd.readouterr()
+    assert (said, warned) == ("said\n", "warned\n")
+
+
+def test_a_killed_worker_ends_the_others(capfd):
+    victim = worker(f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})")
+    patient = worker("import sys; print('Error: lost a peer', file=sys.stderr); sys.exit(75)")
+    assert launching.run_workers([patient, victim], "Resume.") == watchdog.EXIT_CODE
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == "Error: process 1 was killed by SIGKILL. Resume."
+
+
+def test_a_worker_that_hangs_is_killed(capfd, monkeypatch):
+    monkeypatch.setattr(launching, "_SECONDS_TO_END", 0.2)
+    failing = worker("import sys; print('Error: bad data', file=sys.stderr); sys.exit(1)")
+    hanging = worker("import time; time.sleep(60)")
+    began = time.monotonic()
+    assert launching.run_workers([hanging, failing], "Resume.") == 1
+    assert time.monotonic() - began < 20
+    assert capfd.readouterr().err == "Error: bad data\n"
+
+
+def test_a_defect_shows_its_traceback(capfd):
+    assert launching.run_workers([worker("1 / 0")], "Resume.") == 1
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_an_abort_by_the_runtime_is_explained(capfd):
+    said = f"F1116 05:17:53.529181 25853 client.h:80] {launching._LOST_COORDINATOR}"
+    code = f"import os, sys; print({said!r}, file=sys.stderr, flush=True); os.abort()"
+    assert launching.run_workers([worker(code)], "Resume.") == watchdog.EXIT_CODE
+    assert capfd.readouterr().err == "Error: process 0 was ended by JAX, since process 0 was lost. Resume.\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not pin processes")
+def test_workers_share_the_cores(capfd):
+    cores = os.sched_getaffinity(0)
+    n_workers = min(len(cores), 2)
+    code = "import os; print(*sorted(os.sched_getaffinity(0)))"
+    assert launching.run_workers([worker(code)] * n_workers, "") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert sorted(int(core) for line in lines for core in line.split()) == sorted(cores)
+    assert os.sched_getaffinity(0) == cores
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """The hub of two watchdogs and the connection of the other one; verdicts are noted, not carried out."""
+    monkeypatch.setattr(watchdog, "_SECONDS_BETWEEN_BEATS", 0.02)
+    monkeypatch.setattr(watchdog, "_SECONDS_OF_SILENCE", 0.5)
+    verdicts = []
+
+    def end(self, verdict):
+        verdicts.append(verdict)
+        self._is_over.set()
+
+    monkeypatch.setattr(watchdog.Watchdog, "_end", end)
+    hub = watchdog.Watchdog(0, 2, peer_timeout=1.0, token="secret")
+    listener, addresses = watchdog.open_listener("127.0.0.1:1")
+    stranger = watchdog._Peer(1, socket.create_connection(listener.getsockname()[:2]))
+    stranger.send(token="guessed", index=1)
+    host, _, port = addresses[0].rpartition(":")
+    other = watchdog._Peer(1, socket.create_connection((host, int(port))))
+    other.send(token="secret", index=1)
+    hub.start(listener, addresses)
+    yield hub, other, verdicts
+    hub.stop()
+    other.connection.close()
+    stranger.connection.close()
+
+
+def wait_for(verdicts, seconds=5.0):
+    until = time.monotonic() + seconds
+    while not verdicts and time.monotonic() < until:
+        time.sleep(0.02)
+    return verdicts[0] if verdicts else None
+
+
+def beat_until(stop, other, rising):
+    count = 0
+    while not stop.wait(0.05):
+        count += rising
+        other.send(count=count, doing=f"sweep {count}")
+
+
+def test_a_closed_connection_is_a_lost_process(watched):
+    _, other, verdicts = watched
+    other.connection.close()
+    assert "process 1 was lost" in wait_for(verdicts)
+
+
+def test_silence_is_noticed(watched):
+    _, _, verdicts = watched
+    assert "nothing was heard of it" in wait_for(verdicts)
+
+
+@pytest.mark.parametrize("rising", [True, False])
+def test_only_lack_of_progress_is_stuck(watched, rising):
+    hub, other, verdicts = watched
+    hub.enter("")
+    stop = threading.Event()
+    beating = threading.Thread(target=beat_until, args=(stop, other, rising))
+    beating.start()
+    verdict = wait_for(verdicts, 2.0)
+    stop.set()
+    beating.join()
+    if rising:
+        assert verdict is None
+    else:
+        assert "(process 0: beginning, process 1: sweep 0)" in verdict
+
+
+def test_a_goodbye_is_no_loss(watched):
+    _, other, verdicts = watched
+    other.send(bye=True)
+    time.sleep(0.1)
+    other.connection.close()
+    assert wait_for(verdicts, 1.0) is None
+
+
+def test_a_failure_is_told(watched):
+    _, other, verdicts = watched
+    other.send(failed="MemoryError: too much")
+    assert wait_for(verdicts) == "process 1 failed (MemoryError: too much)"
