@@ -104,14 +104,18 @@ def rows_of_each_kind():
     }
 
 
+def table_of_all_kinds():
+    """Columns of all likelihoods by names; those of a likelihood are not next to each other."""
+    rows = rows_of_each_kind()
+    return pd.DataFrame({f"{kind} {j}": Y[:, j] for j in range(2) for kind, Y in rows.items()})
+
+
 @lru_cache(maxsize=1)
 def model_of_all_kinds():
-    """Made up, with all likelihoods, by names; the columns of a likelihood are not next to each other."""
-    rows = rows_of_each_kind()
-    columns = {f"{kind} {j}": Y[:, j] for j in range(2) for kind, Y in rows.items()}
+    """Made up, with all likelihoods."""
     chosen = {"gaussian": Gaussian("column"), "binomial": Binomial((90, 80)), "student_t": StudentT(3)}
-    likelihood = {(f"{kind} 0", f"{kind} 1"): chosen.get(kind, kind) for kind in rows}
-    return made_up(pd.DataFrame(columns), likelihood=likelihood)
+    likelihood = {(f"{kind} 0", f"{kind} 1"): chosen.get(kind, kind) for kind in rows_of_each_kind()}
+    return made_up(table_of_all_kinds(), likelihood=likelihood)
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ import srflvm
 from srflvm import SRFLVM, ModelFileError, persistence
 
 NEW_ENTRIES = ("groups", "likelihood_parameters", "weights_in_state")
-NEW_PARAMETERS = ("inference", "size_factors")
+NEW_PARAMETERS = ("inference", "size_factors", "batch_size")
 NAMES = ["height", "width", "größe", "a 'quoted' name"]
 
 
@@ -118,6 +118,7 @@ def as_version_1(header, tensors):
     model = {name: header["model"][name] for name in header["model"] if name not in NEW_ENTRIES}
     parameters = model["parameters"]
     model["parameters"] = {name: parameters[name] for name in parameters if name not in NEW_PARAMETERS}
+    model["fitted"] = {n: v for n, v in model["fitted"].items() if n != "n_samples_seen_"}
     kept = {name: tensor for name, tensor in tensors.items() if name != "fitted.relevance_"}
     return header | {"schema_version": 1, "model": model}, kept
 
@@ -130,7 +131,7 @@ def test_files_of_version_1_are_read(model, saved, target):
     loaded.relevance_ = model.relevance_
     assert_same(loaded, model)
     loaded.save(target)
-    assert read(target)[0]["schema_version"] == 2
+    assert read(target)[0]["schema_version"] == 3
 
 
 def test_files_of_version_1_hold_nothing_newer(saved, target):

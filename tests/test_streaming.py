@@ -213,12 +213,12 @@ def test_a_checkpoint_of_an_array_belongs_to_its_file_too(tmp_path):
 def test_what_needs_all_of_y_is_refused_for_files(tmp_path):
     Y = np.round(np.abs(small_data()[0]))
     with pytest.raises(DataError, match=r"not those of plain Gaussian data.*numpy\.load"):
-        quick_fit(npy(tmp_path, Y), likelihood="poisson")
+        quick_fit(npy(tmp_path, Y), likelihood="poisson", batch_size=None)
     with pytest.raises(ValueError, match="mask= is for arrays in memory"):
         small_model().transform(npy(tmp_path, Y), mask=np.zeros(Y.shape, bool))
     Y[37, 5] = np.nan
     with pytest.raises(DataError, match="missing entry at row 37, column 5"):
-        quick_fit(npy(tmp_path, Y))
+        quick_fit(npy(tmp_path, Y), batch_size=None)
     with pytest.raises(ValueError, match=r"1 sample\(s\)"):
         quick_fit(sparse.csr_array(Y[:1]))
 

@@ -63,7 +63,7 @@ def check_plain(plain: Any, known_parameters: Collection[str], version: int = SC
 def check_model(estimator: Any, plain: Plain, tensors: Tensors, version: int = SCHEMA_VERSION) -> None:
     """Everything else; `estimator` is an unfitted one with the parameters of `plain`."""
     _check_parameters(estimator, plain["parameters"])
-    _check_scalars(plain)
+    _check_scalars(plain, version)
     _check_text(plain)
     if plain["groups"] is not None:
         check_groups(plain["groups"], tensors)
@@ -85,8 +85,8 @@ def _check_parameters(estimator: Any, parameters: Plain) -> None:
         raise SchemaError(f"of its parameters, {error}") from error
 
 
-def _check_scalars(plain: Plain) -> None:
-    table = scalar_table(plain)
+def _check_scalars(plain: Plain, version: int) -> None:
+    table = of_version(scalar_table(plain), version)
     _check_names("attribute", plain["fitted"], table)
     for name, declared in table.items():
         value = plain["fitted"][name]
@@ -138,7 +138,8 @@ def _check_sizes(plain: Plain, sizes: dict[str, int]) -> None:
         number = len(value) if isinstance(value, list) else value
         require(number in (None, sizes[size]), f"{name} does not agree with the tensors")
     require(sizes["R"] <= sizes.get("C", sizes["M"]), "there are more directions than columns")
-    require(sizes["A"] <= sizes["N"], "there are more anchors than rows")
+    n_seen = plain["fitted"].get("n_samples_seen_", sizes["N"])
+    require(max(sizes["A"], sizes["N"]) <= n_seen, "there are more rows or anchors than were seen")
 
 
 def _check_matrices(tensors: Tensors, table: dict[str, Tensor]) -> None:

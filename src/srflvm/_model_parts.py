@@ -69,13 +69,14 @@ def put_together(estimator: SRFLVM, plain: Plain, tensors: Tensors) -> SRFLVM:
     posterior, state = _posterior_and_state(plain, arrays)
     starts = zip(plain["start_names"], arrays["starts"]["elbos"].tolist(), strict=True)
     vars(estimator).update(
-        plain["fitted"],
+        {"n_samples_seen_": len(arrays["fitted"]["embedding_"])} | plain["fitted"],
         **arrays["fitted"],
         **_learned(plain, arrays["likelihood_parameters"]),
         start_elbos_=dict(starts),
         frequencies_=posterior.frequencies,
         _posterior=posterior,
         _state=state,
+        _stream=None,
     )
     if plain["feature_names"] is not None:
         vars(estimator)["feature_names_in_"] = np.array(plain["feature_names"], dtype=object)

@@ -16,7 +16,7 @@ import numpy as np
 
 TINY = float(np.finfo(np.float64).smallest_subnormal)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Shape = tuple[str | int, ...]
 Tensors = dict[str, np.ndarray]
@@ -135,6 +135,7 @@ COMMON_SCALARS = {
     "interrupted_": Scalar(bool),
     "start_": Scalar(str),
     "n_rejected_steps_": Scalar(int, smallest=0),
+    "n_samples_seen_": Scalar(int, smallest=1),
     "amplitude_": Scalar(float, smallest=0.0),
     "concentration_": Scalar(float, smallest=TINY),
     "n_features_in_": Scalar(int, smallest=1),
@@ -149,6 +150,7 @@ REPEATED_SIZES = {"n_features_in_": "M", "n_iter_": "T", "feature_names": "M", "
 PARAMETER_TYPES = {
     "likelihood": (str, dict),
     "size_factors": (str, NoneType),
+    "batch_size": (str, int, NoneType),
     "init": (str, NoneType),
     "dtype": str,
     "random_state": (int, NoneType),
@@ -169,9 +171,15 @@ ENTRIES = {
     "likelihood_parameters": list,
 }
 
-# The version of the format in which entries and tensors came in, if not the first, and the values of the
-# entries in older files, all of which hold Gaussian models.
-ADDED = {"groups": 2, "weights_in_state": 2, "likelihood_parameters": 2, "fitted.relevance_": 2}
+# The version of the format in which entries, tensors and plain values came in, if not the first, and the
+# values of the entries in files of version 1, all of which hold Gaussian models.
+ADDED = {
+    "groups": 2,
+    "weights_in_state": 2,
+    "likelihood_parameters": 2,
+    "fitted.relevance_": 2,
+    "n_samples_seen_": 3,
+}
 VALUES_BEFORE: Plain = {"groups": None, "weights_in_state": False, "likelihood_parameters": []}
 
 

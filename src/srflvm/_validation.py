@@ -48,8 +48,9 @@ def check_parameters(estimator: Any) -> None:
     """All constructor parameters that can be judged without data."""
     for name in ("n_components", "n_mixture", "n_samples", "n_init"):
         check_count(name, getattr(estimator, name))
-    if estimator.max_iter != "auto":
-        check_count("max_iter", estimator.max_iter)
+    for name, other in {"max_iter": ("auto",), "batch_size": ("auto", None)}.items():
+        if getattr(estimator, name) not in other:
+            check_count(name, getattr(estimator, name))
     check_likelihood(estimator.likelihood)
     check_choice("inference", estimator.inference, INFERENCES)
     if estimator.size_factors is not None:
@@ -123,6 +124,15 @@ def check_warm_state(state: Any, options: Any, n_rows: int) -> None:
                 f"warm_start=True goes on from the last fit, which had {what} {before}, but Y and the "
                 f"parameters now ask for {now}. Set warm_start=False or the parameters back."
             )
+
+
+def refuse_warm_batches(state: Any) -> None:
+    """Batches have no state of all rows to go on from."""
+    if state is not None:
+        raise ValueError(
+            "warm_start=True goes on from the state of all rows, which a fit in batches does not hold. Use "
+            "partial_fit to go on with more rows, set warm_start=False to begin anew, or batch_size=None."
+        )
 
 
 def check_warm_layer(posterior: Any, state: Any, problem: Any) -> None:

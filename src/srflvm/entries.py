@@ -25,7 +25,7 @@ from jax import Array
 from srflvm import pairs
 
 # Added to G relative to its trace: above the rounding error of sums over N rows in either precision.
-_RIDGE = 16.0
+RIDGE = 16.0
 
 
 class Sites(NamedTuple):
@@ -56,10 +56,10 @@ def solve(features: Array, sites: Sites, amplitude: Array) -> Weights:
     """
     size, dtype = features.shape[1], features.dtype
     packed = pairs.weighted_grams(features, sites.precision).astype(jnp.float64)
-    ridge = _RIDGE * jnp.finfo(dtype).eps * jnp.sum(packed[:, :size], axis=1)
+    ridge = RIDGE * jnp.finfo(dtype).eps * jnp.sum(packed[:, :size], axis=1)
     prior = 1.0 / amplitude + ridge
     system = pairs.unpack(packed, size) + prior[:, None, None] * jnp.eye(size)
-    root = _inverse(jnp.linalg.cholesky(system).astype(dtype))
+    root = inverse_factor(jnp.linalg.cholesky(system).astype(dtype))
     log_determinant = -2.0 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1, dtype=jnp.float64)
     cross = sites.shift @ features
     mean = jnp.einsum("bji,bj->bi", root, jnp.einsum("bij,bj->bi", root, cross))
@@ -69,7 +69,7 @@ def solve(features: Array, sites: Sites, amplitude: Array) -> Weights:
     return Weights(mean, root, jnp.swapaxes(root, 1, 2) @ root, log_determinant, explained)
 
 
-def _inverse(cholesky: Array) -> Array:
+def inverse_factor(cholesky: Array) -> Array:
     """Inverses of lower triangular matrices.
 
     A compiled program must have only one batch of LAPACK calls that can run at a time: jaxlib may run two

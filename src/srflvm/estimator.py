@@ -10,14 +10,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm import fitting, parallel, resolving
+from srflvm import fitting, parallel, resolving, stochastic, streams
 from srflvm._inputs import read_source
 from srflvm._types import FloatArray
+from srflvm.exceptions import NotInMemoryError
 from srflvm.fitted import record
 from srflvm.journal import open_journal
 from srflvm.memory import Memory
 from srflvm.posing import check_processes, kind_of_fit, pose
 from srflvm.queries import Queries
+from srflvm.row_tables import RowTable
 from srflvm.sources import Source
 
 
@@ -63,12 +65,18 @@ class SRFLVM(Queries):
     compression : int, "auto" or "all", default="auto"
         Leading directions of the columns used while fitting complete Gaussian data and for starts: "all"
         loses nothing, "auto" keeps at most 100. Decoding always uses all columns.
+    batch_size : int, "auto" or None, default="auto"
+        Rows that are seen at a time. None fits all rows at once. A number fits landmarks, at most 5000 random
+        rows (2000 where every entry has a site), and then passes over all rows in random batches of that
+        many. "auto" is None for arrays in memory, and for complete Gaussian data with one noise; other data
+        in files and sparse matrices are then fitted in batches of 2048.
     max_iter : int or "auto", default="auto"
         Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 25, and more for less than
-        1000 rows, up to 100.
+        1000 rows, up to 100. In batches: epochs, that is passes over all rows; "auto" makes at most 10, and
+        fewer for more than 20 000 rows, down to 2.
     tol : float, default=1e-3
-        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps. 0 never
-        stops early.
+        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps, or in
+        batches by less than this an epoch. 0 never stops early.
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
@@ -101,11 +109,14 @@ class SRFLVM(Queries):
     embedding_std_ : ndarray (N, n_components)
         Their standard deviations.
     elbo_ : float
-        The evidence lower bound (a smoothed stochastic estimate), a total in nats over all entries of Y.
+        The evidence lower bound (a smoothed stochastic estimate), a total in nats over all entries of Y. In
+        batches it is not an estimate: it is summed over all rows at the end, for the frozen frequencies.
     elbo_history_ : ndarray (n_iter_,)
-        The bound at each sweep of the winning start.
+        The bound at each sweep of the winning start; in batches, its estimate in each epoch.
     n_iter_ : int
-        Sweeps made by the winning start, on all rows.
+        Sweeps made by the winning start, on all rows; in batches, epochs.
+    n_samples_seen_ : int
+        Rows that the model has learned from, over all calls of `partial_fit`.
     converged_ : bool
         Whether `tol` was reached.
     interrupted_ : bool
@@ -173,7 +184,9 @@ class SRFLVM(Queries):
     mixture_covariances_: FloatArray
     concentration_: float
     n_features_in_: int
+    n_samples_seen_: int
     _state: Any
+    _stream: Any
 
     def __init__(
         self,
@@ -189,6 +202,7 @@ class SRFLVM(Queries):
         latent_covariance_type: str = "auto",
         n_samples: int = 1,
         compression: int | str = "auto",
+        batch_size: int | str | None = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-3,
         n_init: int = 1,
@@ -212,6 +226,7 @@ class SRFLVM(Queries):
         self.latent_covariance_type = latent_covariance_type
         self.n_samples = n_samples
         self.compression = compression
+        self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
         self.n_init = n_init
@@ -247,7 +262,27 @@ class SRFLVM(Queries):
             fitted = self._fitted_by_processes(source, choice, sizes)
         record(self, fitted)
         if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            self._warn_not_converged(resolving.max_iter(self, source.n_rows))
+            in_batches = fitted.stream is not None
+            self._warn_not_converged(resolving.max_iter(self, source.n_rows, in_batches=in_batches))
+        return self
+
+    def partial_fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
+        """Take further rows of a stream into the model; the first call fits it.
+
+        The first call learns the frequencies, the units of the columns and the start from its rows, so it
+        should be given some hundreds of rows like those to come. Each further call places its rows
+        and updates the weights and the likelihoods' parameters: what was learned from all rows before is the
+        prior. Rows are not kept. `embedding_` has the rows of the last call, as the updated model places
+        them; `transform` embeds any others.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, M)
+            The first call needs at least 10 rows, the others one.
+        y, mask, sizes
+            As in `fit`.
+        """
+        streams.partial_fit(self, Y, mask, sizes)
         return self
 
     def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
@@ -259,7 +294,15 @@ class SRFLVM(Queries):
     def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
         state = getattr(self, "_state", None) if self.warm_start else None
         journal, rng = open_journal(self, source, choice, sizes, state)
-        problem = pose(self, source, choice, sizes)
+        table = RowTable(self, source, sizes)
+        if stochastic.wants_batches(self.batch_size, source, kind_of_fit(self, choice, holes=False)):
+            return stochastic.fit_estimator(table, choice, journal, rng)
+        try:
+            problem = pose(self, source, choice, sizes)
+        except NotInMemoryError:
+            if self.batch_size is None:
+                raise
+            return stochastic.fit_estimator(table, choice, journal, rng)
         options = replace(resolving.options(self, problem), journal=journal)
         if state is not None:
             check.check_warm_state(state, options, source.n_rows)
@@ -304,8 +347,8 @@ class SRFLVM(Queries):
 
     def _warn_not_converged(self, max_iter: int) -> None:
         warnings.warn(
-            f"The bound was still rising by more than tol={self.tol} per entry and sweep when "
-            f"max_iter={max_iter} was reached. Increase max_iter or tol.",
+            f"The bound was still rising by more than tol={self.tol} per entry and sweep (in batches: and "
+            f"epoch) when max_iter={max_iter} was reached. Increase max_iter or tol.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

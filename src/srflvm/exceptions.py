@@ -22,3 +22,7 @@ class MissingEntriesError(DataError):
 
 # What a user can put right. Anything else is a defect, and its traceback is worth having.
 EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)
+
+
+class NotInMemoryError(DataError):
+    """A fit of all rows at once needs all of Y as an array."""

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import softmax
 
-from srflvm import blocks, spectral
+from srflvm import bcd, blocks, spectral
 from srflvm._types import FloatArray
+from srflvm.batches import Stream
 from srflvm.embedding import Embedding
 from srflvm.fitting import Fitted
 from srflvm.gaussian_posterior import GaussianPosterior
@@ -27,6 +28,8 @@ def record(estimator: Any, fitted: Fitted) -> None:
     kept = {name: value for name, value in fitted.state.items() if name not in _BELONGS_TO_THE_DATA}
     estimator._posterior = posterior
     estimator._state = jax.tree.map(np.array, kept)
+    estimator._stream = fitted.stream
+    estimator.n_samples_seen_ = fitted.stream.sums.n_rows if fitted.stream else len(embedding.mean)
     estimator.embedding_ = embedding.mean
     estimator.embedding_std_ = np.sqrt(np.sum(embedding.cholesky**2, axis=-1))
     estimator.elbo_ = float(fitted.elbo)
@@ -41,6 +44,45 @@ def record(estimator: Any, fitted: Fitted) -> None:
     estimator.relevance_ = _relevance(embedding)
     _record_likelihood(estimator, posterior)
     _record_mixture(estimator)
+
+
+def record_stream(
+    estimator: Any, posterior: Posterior, placed: Embedding, stream: Stream, bound: float
+) -> None:
+    """Set the fitted attributes after further rows of a stream. The bound on all rows seen adds up what the
+    rows of each call gave when they were seen."""
+    elbo = estimator.elbo_ + estimator._stream.divergence + bound - stream.divergence
+    state = latents_and_likelihood(estimator._state, posterior, placed)
+    fitted = Fitted(
+        posterior=posterior,
+        embedding=placed,
+        state=state,
+        elbo=elbo,
+        history=np.append(estimator.elbo_history_, elbo),
+        n_rejected=estimator.n_rejected_steps_,
+        converged=estimator.converged_,
+        interrupted=estimator.interrupted_,
+        stopped=False,
+        start=estimator.start_,
+        start_elbos=estimator.start_elbos_,
+        stream=stream,
+    )
+    record(estimator, fitted)
+
+
+def latents_and_likelihood(state: bcd.State, posterior: Posterior, placed: Embedding) -> bcd.State:
+    """A state with the latents of other rows, and with what a posterior has learned of the likelihood."""
+    diagonal, dtype = state["latent_factor"].ndim == 2, np.asarray(state["latent_mean"]).dtype
+    latents = {
+        "latent_mean": placed.mean.astype(dtype),
+        "latent_factor": np.asarray(blocks.free_factor(placed.cholesky, diagonal), dtype),
+    }
+    if isinstance(posterior, GaussianPosterior):
+        noise = {"log_noise": np.log(posterior.noise), "log_ratio": np.log(posterior.ratio)}
+        return state | latents | {name: np.array(value) for name, value in noise.items()}
+    assert isinstance(posterior, SitePosterior)
+    amplitudes = tuple(np.log(posterior.amplitude[group.channels]) for group in posterior.layout.groups)
+    return state | latents | {"parameters": posterior.parameters, "log_amplitude": amplitudes}
 
 
 def _relevance(embedding: Embedding) -> FloatArray:

@@ -12,6 +12,7 @@ import numpy as np
 
 from srflvm import bcd, blocks, dealing, parallel, starts
 from srflvm._types import FloatArray
+from srflvm.batches import Stream
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
@@ -80,7 +81,8 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished fit. Bounds are totals over all entries, in the units of the data."""
+    """A finished fit. Bounds are totals over all entries, in the units of the data; `stream` is
+    what further rows are added to, if it was fitted in batches."""
 
     posterior: Posterior
     embedding: Embedding
@@ -93,6 +95,7 @@ class Fitted:
     stopped: bool
     start: str
     start_elbos: dict[str, float] = field(default_factory=dict)
+    stream: Stream | None = None
 
 
 def fit(

@@ -46,6 +46,11 @@ _LARGEST_LEVERAGE = 0.9
 _FLOOR = float(np.finfo(np.float64).eps) * 100.0
 
 
+def smallest_frozen_ratio(n_rows: float) -> float:
+    """The floor of noise / amplitude for sums over so many rows in float64."""
+    return _FLOOR * n_rows
+
+
 def freeze_shared(
     state: State,
     latents: Embedding,
@@ -60,7 +65,7 @@ def freeze_shared(
     full_cross = parallel.together(lambda: _full_cross(frequencies, latents, source, data))
     gram, cross, full_cross = parallel.sum_over_processes(own.gram, own.cross, full_cross)
     statistics = replace(own, gram=gram, cross=cross, n_rows=data.n_rows)
-    fit = best_noise(statistics, _FLOOR * statistics.n_rows)
+    fit = best_noise(statistics, smallest_frozen_ratio(statistics.n_rows))
     weights, covariance = posterior_weights(gram, full_cross, fit.ratio)
     anchors = np.sort(rng.permutation(source.n_rows)[:MOST_ANCHORS])
     return GaussianPosterior(
@@ -178,13 +183,21 @@ def _draw_frequencies(key: jax.Array, state: State, settings: Settings) -> jax.A
 
 
 def _statistics(frequencies: FloatArray, latents: Embedding, data: Compressed) -> Statistics:
+    gram, cross = frozen_statistics(frequencies, latents, data.scores)
+    return Statistics(gram, cross, data.total_square, len(data.scores), data.n_columns)
+
+
+def frozen_statistics(
+    frequencies: FloatArray, latents: Embedding, targets: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """E[Phi'Phi] (L, L) and E[Phi]'targets over q(X)."""
     size = 2 * len(frequencies)
-    gram, cross = np.zeros((size, size)), np.zeros((size, data.scores.shape[1]))
-    for rows in row_chunks(len(data.scores)):
+    gram, cross = np.zeros((size, size)), np.zeros((size, targets.shape[1]))
+    for rows in row_chunks(len(targets)):
         points = _point_features(frequencies, latents, rows)
         gram += sum(phi.T @ phi for phi in points) / len(points)
-        cross += np.mean(points, axis=0).T @ data.scores[rows]
-    return Statistics(gram, cross, data.total_square, len(data.scores), data.n_columns)
+        cross += np.mean(points, axis=0).T @ targets[rows]
+    return gram, cross
 
 
 def _full_cross(frequencies: FloatArray, latents: Embedding, source: Source, data: Compressed) -> FloatArray:

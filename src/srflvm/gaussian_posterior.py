@@ -13,7 +13,7 @@ from srflvm._types import FloatArray
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding, embed
 from srflvm.likelihoods import Gaussian, Units
-from srflvm.observations import Group, Layout
+from srflvm.observations import Encoded, Group, Layout
 from srflvm.posterior import Decoded, Posterior, row_chunks
 from srflvm.rowwise import Frozen
 from srflvm.scoring import complete_log_density
@@ -60,6 +60,10 @@ class GaussianPosterior(Posterior):
         for rows, placed in parts:
             mean[rows], cholesky[rows] = placed.mean, placed.cholesky
         return Embedding(mean, cholesky)
+
+    def standardised(self, encoded: tuple[Encoded, ...]) -> FloatArray:
+        """The channels, whose units are those of the columns."""
+        return encoded[0].y
 
     def log_density(self, Y: FloatArray, log_sizes: FloatArray | None = None) -> FloatArray:
         holey = np.isnan(Y).any(axis=1)

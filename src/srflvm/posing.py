@@ -11,7 +11,7 @@ from srflvm import fitting, memory, parallel, resolving
 from srflvm._inputs import read_sizes
 from srflvm._types import FloatArray
 from srflvm.checked_source import CheckedSource
-from srflvm.exceptions import DataError, MissingEntriesError
+from srflvm.exceptions import DataError, MissingEntriesError, NotInMemoryError
 from srflvm.observations import Layout, lay_out
 from srflvm.problems import FilledProblem, Problem, SharedProblem
 from srflvm.site_problem import SiteProblem
@@ -33,6 +33,10 @@ def check_processes(estimator: Any, choice: choosing.Choice, n_rows: int) -> Non
             "Several processes can only share the rows of Gaussian data with one noise for all columns "
             "(likelihood='gaussian', inference='auto'). Use one process for other likelihoods."
         )
+    if estimator.batch_size not in ("auto", None):
+        raise ValueError(
+            "A fit in batches (batch_size) runs in one process. Set batch_size=None for several."
+        )
     init = estimator.init if isinstance(estimator.init, str) else "array"
     if n_rows > fitting.MOST_LANDMARKS and init not in fitting.LANDMARK_STARTS:
         raise ValueError(
@@ -52,10 +56,12 @@ def _refuse_excess(estimator: Any, kind: str, source: Source) -> None:
     memory.refuse_excess(resolving.memory_needed(estimator, kind, source.n_rows, source.n_columns))
 
 
-def pose(estimator: Any, source: Source, choice: choosing.Choice, sizes: Any) -> Problem:
+def pose(
+    estimator: Any, source: Source, choice: choosing.Choice, sizes: Any, *, by_sites: bool = False
+) -> Problem:
     """Gaussian data with one noise are exact or filled, unless sites are asked for; all others have sites."""
     n_components, directions = estimator.n_components, estimator.compression
-    kind = kind_of_fit(estimator, choice, holes=False)
+    kind = "sites" if by_sites else kind_of_fit(estimator, choice, holes=False)
     _refuse_excess(estimator, kind, source)
     if kind == "shared":
         refuse_sizes(estimator, sizes)
@@ -65,9 +71,11 @@ def pose(estimator: Any, source: Source, choice: choosing.Choice, sizes: Any) ->
             reason = str(found)
         if parallel.n_processes() > 1:
             raise DataError(f"{reason} Several processes need complete data: use one process.")
+        _refuse_files(source, reason)
         _refuse_excess(estimator, "filled", source)
-        return FilledProblem.of(_whole_table(source, reason), directions, n_components)
-    Y = _whole_table(source, "The likelihood and the inference are not those of plain Gaussian data.")
+        return FilledProblem.of(_whole_table(source), directions, n_components)
+    _refuse_files(source, "The likelihood and the inference are not those of plain Gaussian data.")
+    Y = _whole_table(source)
     choosing.check_columns(choice, Y, getattr(estimator, "feature_names_in_", None))
     layout = lay_out(Y, choice)
     route = choosing.choose_route(estimator.inference, choice)
@@ -75,16 +83,18 @@ def pose(estimator: Any, source: Source, choice: choosing.Choice, sizes: Any) ->
     return SiteProblem.of(Y, layout, known, directions, n_components, route)
 
 
-def _whole_table(source: Source, reason: str) -> FloatArray:
+def _whole_table(source: Source) -> FloatArray:
     """All of Y, for fits that need it in memory. A memory map is an array, and is read."""
-    if isinstance(source, ArraySource):
-        return source.Y
-    if isinstance(source, CheckedSource) and source.mapped:
-        return source.read(0, source.n_rows)
-    raise DataError(
+    return source.Y if isinstance(source, ArraySource) else source.read(0, source.n_rows)
+
+
+def _refuse_files(source: Source, reason: str) -> None:
+    if isinstance(source, ArraySource) or (isinstance(source, CheckedSource) and source.mapped):
+        return
+    raise NotInMemoryError(
         f"{reason} Such a fit needs all of Y as an array, which a file or a sparse matrix is not turned into "
-        "unasked. If it fits into memory, give the array itself (numpy.load(path), matrix.toarray(), "
-        "pandas.read_parquet(path))."
+        "unasked. Fit it in batches (batch_size='auto'), or, if it fits into memory, give the array itself "
+        "(numpy.load(path), matrix.toarray(), pandas.read_parquet(path))."
     )
 
 

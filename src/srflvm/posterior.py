@@ -101,19 +101,24 @@ class Posterior:
 
     def place_encoded(self, encoded: tuple[Encoded, ...]) -> Embedding:
         """Embed rows given by their channels."""
-        standard = self.columns.standardise(self.layout.working(encoded))
+        standard = self.standardised(encoded)
         anchors = self.anchor_scores @ self.columns.directions.T
         similar = similar_anchors(standard, anchors, N_NEIGHBOURS)
         return embed_rows(self.likelihoods, self.frozen, rows_of(encoded), self.anchors[similar])
+
+    def standardised(self, encoded: tuple[Encoded, ...]) -> FloatArray:
+        """Rows given by their channels on the scale of the anchors' scores, NaN where not observed."""
+        return self.columns.standardise(self.layout.working(encoded))
 
     def log_density(self, Y: FloatArray, log_sizes: FloatArray | None = None) -> FloatArray:
         """An importance-weighted estimate of log p(y) of each raw row, over its observed entries."""
         placed = self.place(Y, log_sizes)
         encoded = self.layout.encode(Y, log_sizes)
         estimate = row_scoring.log_density(self, placed, encoded)
-        return estimate - self._log_scales(Y)
+        return estimate - self.log_scales(Y)
 
-    def _log_scales(self, Y: FloatArray) -> FloatArray:
+    def log_scales(self, Y: FloatArray) -> FloatArray:
+        """Of each raw row, the sum of log scale over its observed entries."""
         groups = self.layout.groups
         return np.sum([self.layout.row_log_scales(Y[:, g.columns], g) for g in groups], axis=0)
 

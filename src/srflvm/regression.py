@@ -27,7 +27,7 @@ class Statistics:
     gram: FloatArray
     cross: FloatArray
     total_square: float
-    n_rows: int
+    n_rows: float
     n_columns: int
 
 

@@ -23,11 +23,11 @@ MOST_FREQUENCIES_WITH_SITES = 50
 MOST_CORRELATED_LATENTS = 8
 
 
-def options(estimator: Any, problem: Problem) -> Options:
-    """Everything a fit depends on besides the data."""
+def options(estimator: Any, problem: Problem, n_rows: int | None = None, rows: Any = slice(None)) -> Options:
+    """Everything a fit depends on besides the data. The problem has all rows, or those given of `n_rows`."""
     init = estimator.init
     if not isinstance(init, str):
-        init = check.check_initial_latents(init, problem.n_rows, estimator.n_components)
+        init = check.check_initial_latents(init, n_rows or problem.n_rows, estimator.n_components)[rows]
     callbacks = tuple(estimator.callbacks or ())
     if estimator.verbose and parallel.is_first():
         callbacks = (*callbacks, PrintProgress(int(estimator.verbose)))
@@ -66,11 +66,21 @@ def latent_covariance_type(estimator: Any) -> str:
     return estimator.latent_covariance_type
 
 
-def max_iter(estimator: Any, n_rows: int) -> int:
-    """The largest number of sweeps."""
+def max_iter(estimator: Any, n_rows: int, *, in_batches: bool = False) -> int:
+    """The largest number of sweeps, or in batches of epochs."""
     if isinstance(estimator.max_iter, str):
-        return int(np.clip(25_000 // n_rows, 25, 100))
+        return automatic_epochs(n_rows) if in_batches else automatic_sweeps(n_rows)
     return int(estimator.max_iter)
+
+
+def automatic_sweeps(n_rows: int) -> int:
+    """How many sweeps are made if it is left open."""
+    return int(np.clip(25_000 // n_rows, 25, 100))
+
+
+def automatic_epochs(n_rows: int) -> int:
+    """How many passes over all rows are made if it is left open."""
+    return int(np.clip(200_000 // n_rows, 2, 10))
 
 
 def memory_needed(estimator: Any, kind: str, n_rows: int, n_columns: int) -> memory.Memory:

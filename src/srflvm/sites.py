@@ -31,7 +31,7 @@ DAMPING = {"sites": 0.7, "polya_gamma": 1.0, "polya_gamma_sampled": 1.0}
 
 # Likelihoods that are not log-concave have entries with negative curvature; a site may not.
 _SMALLEST_PRECISION = 1e-6
-_LARGEST_STEP = 0.5
+LARGEST_PARAMETER_STEP = 0.5
 
 
 class Function(NamedTuple):
@@ -114,7 +114,8 @@ def better_parameters(learned: dict[str, Array], slopes: dict[str, Slopes]) -> d
     for name, value in learned.items():
         own = len(value) == len(slopes[name].first)
         first, second = slopes[name] if own else (jnp.sum(part, keepdims=True) for part in slopes[name])
-        better[name] = value + jnp.clip(first / (jnp.abs(second) + 1e-6), -_LARGEST_STEP, _LARGEST_STEP)
+        step = first / (jnp.abs(second) + 1e-6)
+        better[name] = value + jnp.clip(step, -LARGEST_PARAMETER_STEP, LARGEST_PARAMETER_STEP)
     return better
 
 

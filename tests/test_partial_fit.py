@@ -1,0 +1,159 @@
+"""Streams of rows."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+from fitted_models import small_model
+from model_files import made_up, rows_of_each_kind
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import srflvm
+from srflvm import SRFLVM, streams
+from srflvm.batches import Stream, Sums
+from srflvm.datasets import make_s_curve_gp
+from srflvm.exceptions import DataError, NumericalError
+from srflvm.shared_batches import SharedKind
+from srflvm.site_batches import SiteKind
+
+SETTINGS = {"n_frequencies": 10, "random_state": 0, "init": "pca"}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return make_s_curve_gp(260, 6, noise=0.2, random_state=0).Y
+
+
+def quietly(call, *arguments, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return call(*arguments, **more)
+
+
+@pytest.fixture(scope="module")
+def beginning(rows):
+    return quietly(SRFLVM(**SETTINGS).partial_fit, rows[:100])
+
+
+def test_the_first_call_is_a_fit(rows, beginning):
+    assert beginning.n_samples_seen_ == 100
+    np.testing.assert_allclose(beginning.transform(rows[:100]), beginning.embedding_, atol=1e-6)
+
+
+def test_a_stream_ends_near_a_fit_of_all_rows(rows, beginning):
+    model, held_out = copy.deepcopy(beginning), rows[200:]
+    for start in range(100, 200, 25):
+        model.partial_fit(rows[start : start + 25])
+    assert model.n_samples_seen_ == 200
+    assert model.embedding_.shape == (25, 2)
+    np.testing.assert_allclose(model.transform(rows[175:200]), model.embedding_, atol=1e-6)
+    whole = quietly(SRFLVM(**SETTINGS).fit, rows[:200])
+    assert model.score(held_out) > beginning.score(held_out)
+    assert model.score(held_out) > whole.score(held_out) - 0.1 * rows.shape[1]
+
+
+def test_the_sums_are_those_of_both_batches_and_the_weights_follow_from_them(rows, beginning):
+    model = copy.deepcopy(beginning)
+    kind = SharedKind()
+    added = kind.gather(model._posterior, rows[100:120]).statistics
+    expected = beginning._stream.sums.plus(added, 20)
+    model.partial_fit(rows[100:120])
+    np.testing.assert_allclose(model._stream.sums.statistics.gram, expected.statistics.gram)
+    kept = model._posterior
+    system = expected.statistics.gram + kept.ratio * np.eye(20)
+    np.testing.assert_allclose(kept.weights, np.linalg.solve(system, expected.statistics.cross), atol=1e-7)
+
+
+def test_the_bound_adds_up_what_each_call_gave(rows, beginning):
+    model = copy.deepcopy(beginning)
+    bound = SharedKind().gather(model._posterior, rows[100:120]).bound
+    model.partial_fit(rows[100:120])
+    before = beginning.elbo_ + beginning._stream.divergence
+    assert model.elbo_ == pytest.approx(before + bound - model._stream.divergence)
+    assert model.elbo_history_[-1] == model.elbo_
+    assert model.n_iter_ == beginning.n_iter_ + 1
+
+
+def test_anchors_are_a_sample_of_all_rows(rows, beginning, monkeypatch):
+    monkeypatch.setattr(streams, "MOST_ANCHORS", 110)
+    model = copy.deepcopy(beginning).partial_fit(rows[100:200])
+    anchors = model._posterior.anchor_scores
+    assert len(anchors) == 110
+    scores = model._posterior.columns.scores(rows[:200])
+    rows_kept = [int(np.argmin(np.sum((scores - anchor) ** 2, axis=1))) for anchor in anchors]
+    np.testing.assert_allclose(scores[rows_kept], anchors, atol=1e-9)
+    assert 35 < sum(row >= 100 for row in rows_kept) < 75
+
+
+def test_a_stream_of_counts_with_holes_goes_on():
+    Y = rows_of_each_kind()["poisson"].copy()
+    Y[::5, 1] = np.nan
+    model = made_up(Y, likelihood="poisson", size_factors=None)
+    kind = SiteKind(np.dtype(np.float32), len(Y))
+    gathered = kind.gather(model._posterior, Y)
+    model._stream = Stream(Sums(gathered.statistics, len(Y)), 0.0)
+    before = model._posterior
+    model.partial_fit(Y[:8])
+    assert model.n_samples_seen_ == 38
+    assert model.embedding_.shape == (8, 2)
+    assert len(model._posterior.anchors) == 30 + 6
+    assert not np.allclose(model._posterior.weights, before.weights)
+
+
+def test_the_first_call_needs_some_rows(rows):
+    with pytest.raises(ValueError, match="at least 10 rows"):
+        SRFLVM().partial_fit(rows[:9])
+
+
+def test_a_fit_of_all_rows_is_not_a_beginning(rows):
+    with pytest.raises(ValueError, match="Begin the stream with partial_fit"):
+        clone_of_fitted().partial_fit(np.zeros((3, 8)))
+
+
+def clone_of_fitted():
+    return copy.deepcopy(small_model())
+
+
+def test_a_stream_can_be_saved_but_not_gone_on_with(rows, beginning, tmp_path):
+    model = copy.deepcopy(beginning).partial_fit(rows[100:110])
+    model.save(tmp_path / "model")
+    loaded = srflvm.load(tmp_path / "model")
+    assert loaded.n_samples_seen_ == 110
+    np.testing.assert_array_equal(loaded.transform(rows[110:120]), model.transform(rows[110:120]))
+    with pytest.raises(ValueError, match="loaded from a file"):
+        loaded.partial_fit(rows[110:120])
+
+
+def test_holes_cannot_come_later(rows, beginning):
+    Y = rows[100:110].copy()
+    Y[3, 2] = np.nan
+    with pytest.raises(DataError, match=r"row 3, column 2.*inference='sites'"):
+        copy.deepcopy(beginning).partial_fit(Y)
+
+
+def test_an_update_that_is_not_finite_changes_nothing(rows, beginning, monkeypatch):
+    model, before = copy.deepcopy(beginning), beginning._posterior
+    gather = SharedKind.gather
+    monkeypatch.setattr(
+        SharedKind, "gather", lambda *arguments: gather(*arguments)._replace(bound=float("nan"))
+    )
+    with pytest.raises(NumericalError, match="the model is as it was"):
+        model.partial_fit(rows[100:110])
+    assert model.n_samples_seen_ == 100
+    np.testing.assert_array_equal(model._posterior.weights, before.weights)
+
+
+def test_a_stream_has_no_checkpoints(rows, tmp_path):
+    with pytest.raises(ValueError, match="checkpoint_dir"):
+        SRFLVM(checkpoint_dir=tmp_path).partial_fit(rows)
+
+
+def test_other_columns_are_refused(beginning):
+    with pytest.raises(ValueError, match="features"):
+        copy.deepcopy(beginning).partial_fit(np.zeros((3, 5)))
+
+
+def test_a_clone_begins_anew(beginning):
+    assert not hasattr(clone(beginning), "_stream")
