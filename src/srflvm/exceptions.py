@@ -20,9 +20,9 @@ class MissingEntriesError(DataError):
     """Data that are read in pieces have holes."""
 
 
-# What a user can put right. Anything else is a defect, and its traceback is worth having.
-EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)
-
-
 class NotInMemoryError(DataError):
     """A fit of all rows at once needs all of Y as an array."""
+
+
+# What a user can put right. Anything else is a defect, and its traceback is worth having.
+EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm import stochastic
-from srflvm._inputs import read_data
+from srflvm._inputs import read_source
 from srflvm._types import FloatArray
 from srflvm.batches import Gathered, Stream
 from srflvm.exceptions import DataError, NumericalError
@@ -38,16 +38,17 @@ def partial_fit(estimator: Any, Y: Any, mask: Any, sizes: Any) -> None:
     if estimator.checkpoint_dir is not None:
         raise ValueError("checkpoint_dir keeps the progress of one fit. Set it to None for partial_fit.")
     begun = hasattr(estimator, "_posterior")
-    values = read_data(estimator, Y, mask, reset=not begun)
+    source = read_source(estimator, Y, mask, reset=not begun)
+    values = source.read(0, source.n_rows)
     if not begun:
-        return _begin(estimator, values, sizes)
+        _begin(estimator, values, sizes)
+        return
     _refuse_without_sums(estimator)
     posterior = estimator._posterior
     _refuse_new_holes(posterior, values)
     groups = [(group.likelihood, group.columns) for group in posterior.layout.groups]
     choosing.check_columns(groups, values, getattr(estimator, "feature_names_in_", None))
     _go_on(estimator, values, log_sizes(estimator, values, posterior.layout, sizes))
-    return None
 
 
 def _begin(estimator: Any, Y: FloatArray, sizes: Any) -> None:
