@@ -9,7 +9,8 @@ q(h_m) has the natural parameters (see `sites`; sums are over rows and points, w
 so a natural-gradient step of length rho is a step of length rho of the two sums, and no entry's site is kept.
 A learned parameter t of a likelihood is treated alike: near its present value t_0 the rows' sum of E l
 changes with t as slope + curvature t_0 - curvature t, so the sums of curvature and of slope + curvature t_0
-say where the maximum for all rows is. Where a curvature is negative, a step goes uphill by its absolute value.
+say where the maximum for all rows is. Where a curvature is negative, a step goes uphill by its absolute
+value.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def _block(
 
 @partial(jax.jit, static_argnames="likelihood")
 def _sums_of_block(likelihood: Likelihood, features: Array, block: _Block):
-    """Gram, cross, curvatures, slopes at zero and E l (c, ...) of the channels, summed over rows and points."""
+    """Gram, cross, curvatures, slopes at zero and E l (c, ...) of the channels, over rows and points."""
     n_points = features.shape[0] // block.y.shape[1]
 
     def at_points(array: Array) -> Array:
