@@ -20,6 +20,7 @@ from srflvm.fitting import Fitted
 from srflvm.likelihoods import Binomial, Gaussian, StudentT
 from srflvm.posing import pose
 from srflvm.site_posterior import SitePosterior
+from srflvm.sources import ArraySource
 
 
 def some_rows(n_rows=30):
@@ -42,7 +43,8 @@ def made_up(Y, **parameters):
     model = SRFLVM(**{"n_frequencies": 5, "n_mixture": 3} | parameters)
     random, values = np.random.RandomState(0), read_data(model, Y, reset=True)
     names = getattr(model, "feature_names_in_", None)
-    problem = pose(model, values, choosing.choose(model.likelihood, values.shape[1], names), None)
+    choice = choosing.choose(model.likelihood, values.shape[1], names)
+    problem = pose(model, ArraySource(values), choice, None)
     latents = random.standard_normal((len(values), 2))
     state = made_up_state(problem, latents, random)
     learned = tuple({name: value + 0.1 for name, value in group.items()} for group in problem.parameters)
