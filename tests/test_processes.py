@@ -67,6 +67,7 @@ def test_a_killed_process_ends_the_other_and_one_process_resumes(alone, settings
     sweeps = []
     resumed = estimator(folder, [sweeps.append]).fit(some_rows())
     assert len(stored) >= 2
-    assert [(p.stage, p.iteration) for p in sweeps] == [("fit", 3), ("fit", 4)]
+    made_again = [(p.stage, p.iteration) for p in sweeps]
+    assert made_again in ([("fit", 3), ("fit", 4)], [("fit", 2), ("fit", 3), ("fit", 4)])
     np.testing.assert_allclose(resumed.elbo_history_, alone.elbo_history_, rtol=1e-5)
     np.testing.assert_allclose(resumed.embedding_, alone.embedding_, atol=1e-3)

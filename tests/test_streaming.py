@@ -123,10 +123,10 @@ def test_the_product_of_features_and_wide_rows_is_made_in_parts(n_latent, monkey
     latents = Embedding(
         rng.standard_normal((70, n_latent)), 0.1 * rng.standard_normal((70, n_latent, n_latent))
     )
-    columns = compress(Y, "all").columns
-    in_parts = freezing._full_cross(frequencies, latents, ArraySource(Y), columns)
+    data = compress(Y, "all")
+    in_parts = freezing._full_cross(frequencies, latents, ArraySource(Y), data)
     whole = np.mean(freezing._point_features(frequencies, latents, slice(0, 70)), axis=0)
-    assert_allclose(in_parts, whole.T @ columns.standardise(Y), atol=1e-12)
+    assert_allclose(in_parts, whole.T @ data.columns.standardise(Y), atol=1e-12)
 
 
 def test_rows_are_embedded_in_pieces(monkeypatch):

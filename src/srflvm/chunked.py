@@ -35,6 +35,9 @@ ROWS = parallel.ROWS
 MOST_CHUNK_ROWS = 2048
 
 
+QUARTERS = 4
+
+
 class ChunkedTargets(NamedTuple):
     """What the evidence needs of the data: scores (C, B, R) in C chunks of B rows, which of the rows are
     present (C, B), |Y|^2 and the numbers of columns and rows."""
@@ -47,8 +50,13 @@ class ChunkedTargets(NamedTuple):
 
 
 def chunk_shape(n_rows: int) -> tuple[int, int]:
-    """The number of chunks and their rows: as even as can be, whatever the number of devices."""
+    """The number of chunks and their rows: as even as can be, whatever the number of devices.
+
+    From three on, chunks come in fours, so that one, two and four processes have whole quarters of them.
+    """
     n_chunks = -(-n_rows // MOST_CHUNK_ROWS)
+    if n_chunks > 2:
+        n_chunks = -(-n_chunks // QUARTERS) * QUARTERS
     return n_chunks, -(-n_rows // n_chunks)
 
 

@@ -14,15 +14,13 @@ import numpy as np
 
 from srflvm import parallel
 from srflvm._types import FloatArray
+from srflvm.chunked import QUARTERS, chunk_shape
+from srflvm.dealing import own_range
 from srflvm.exceptions import DataError, MissingEntriesError
 from srflvm.sources import Source, pieces
 
 # Scales whose squares, and those of single entries, stay far inside float64.
 _SCALES = (1e-100, 1e100)
-
-# Parts of the rows that are merged one after the other; up to so many processes give the same bits.
-N_PARTS = 4
-_MOST_ROWS_IN_ONE_PART = 5000
 
 
 class ColumnMoments:
@@ -107,7 +105,7 @@ class ColumnMoments:
 def gather(source: Source, tests: FloatArray | None = None, *, gram: bool = False) -> ColumnMoments:
     """The moments of all rows of a source, of which each process reads some.
 
-    Many rows are merged in parts that do not depend on the number of processes, and in their order: the
+    Many rows are merged in parts that are the same for one, two and four processes, and in their order: the
     result is the same to the last bit, and so is a start made from it.
     """
     own = parallel.together(lambda: [_moments(source, part, tests, gram) for part in _own_parts(source)])
@@ -119,12 +117,14 @@ def gather(source: Source, tests: FloatArray | None = None, *, gram: bool = Fals
 
 
 def _own_parts(source: Source) -> list[tuple[int, int]]:
-    """First rows, and those after the last, of the parts that this process reads."""
-    n_parts = max(parallel.n_processes(), N_PARTS if source.n_rows > _MOST_ROWS_IN_ONE_PART else 1)
-    edges = [number * source.n_rows // n_parts for number in range(n_parts + 1)]
-    index, n_processes = parallel.process_index(), parallel.n_processes()
-    mine = range(index * n_parts // n_processes, (index + 1) * n_parts // n_processes)
-    return [(edges[number], edges[number + 1]) for number in mine]
+    """First rows, and those after the last, of the parts that this process reads: the quarters of its own
+    rows, where all processes have whole ones."""
+    n_chunks, size = chunk_shape(source.n_rows)
+    start, stop = own_range(source.n_rows)
+    if n_chunks % QUARTERS or QUARTERS % parallel.n_processes():
+        return [(start, stop)]
+    quarter = n_chunks // QUARTERS * size
+    return [(first, min(first + quarter, stop)) for first in range(start, stop, quarter)]
 
 
 def _moments(source: Source, part: tuple[int, int], tests: FloatArray | None, gram: bool) -> ColumnMoments:

@@ -60,6 +60,17 @@ def statistics_of(posterior: GaussianPosterior, Y: FloatArray, placed: Embedding
     return SharedSums(gram, cross, np.asarray(np.sum(standard**2)))
 
 
+def sums_behind(posterior: GaussianPosterior, n_rows: int) -> SharedSums:
+    """The sums that a posterior of so many rows follows from: with q(H) = N(W, noise V), the Gram matrix is
+    V^-1 - ratio I, the cross products are V^-1 W, and the noise is (|Y|^2 - <cross, W>) / (N M)."""
+    precision = np.linalg.inv(posterior.weight_covariance)
+    precision = 0.5 * (precision + precision.T)
+    cross = precision @ posterior.weights
+    square = posterior.noise * n_rows * cross.shape[1] + np.sum(cross * posterior.weights)
+    gram = precision - posterior.ratio * np.eye(len(precision))
+    return SharedSums(gram, cross, np.asarray(square))
+
+
 def _expected_log_density(posterior: GaussianPosterior, sums: SharedSums, n_rows: int) -> float:
     """sum_n E log p(y_n | x_n, H) over q(X) q(H), in standardised units.
 

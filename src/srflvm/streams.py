@@ -18,7 +18,7 @@ from srflvm import _validation as check
 from srflvm import stochastic
 from srflvm._inputs import read_source
 from srflvm._types import FloatArray
-from srflvm.batches import Gathered, Stream
+from srflvm.batches import Gathered, Stream, Sums
 from srflvm.exceptions import DataError, NumericalError
 from srflvm.fitted import record, record_stream
 from srflvm.freezing import MOST_ANCHORS
@@ -27,6 +27,7 @@ from srflvm.journal import NoJournal
 from srflvm.posing import log_sizes
 from srflvm.posterior import Posterior
 from srflvm.row_tables import RowTable
+from srflvm.shared_batches import divergence, sums_behind
 from srflvm.sources import ArraySource
 
 FEWEST_FIRST_ROWS = 10
@@ -43,7 +44,7 @@ def partial_fit(estimator: Any, Y: Any, mask: Any, sizes: Any) -> None:
     if not begun:
         _begin(estimator, values, sizes)
         return
-    _refuse_without_sums(estimator)
+    _find_sums(estimator)
     posterior = estimator._posterior
     _refuse_new_holes(posterior, values)
     groups = [(group.likelihood, group.columns) for group in posterior.layout.groups]
@@ -79,13 +80,18 @@ def _go_on(estimator: Any, Y: FloatArray, given: FloatArray | None) -> None:
     record_stream(estimator, kept, kept.place(Y, given), stream, gathered.bound)
 
 
-def _refuse_without_sums(estimator: Any) -> None:
-    if estimator._stream is None:
+def _find_sums(estimator: Any) -> None:
+    """The sums that rows are added to, of a model that was not fitted in batches."""
+    if estimator._stream is not None:
+        return
+    posterior, n_rows = estimator._posterior, int(estimator.n_samples_seen_)
+    if not isinstance(posterior, GaussianPosterior):
         raise ValueError(
-            "partial_fit goes on from the sums over all rows seen, which this model does not have: it was "
-            "fitted to all rows at once, or loaded from a file, which does not hold them. Begin the stream "
-            "with partial_fit on a new estimator, or fit with batch_size set to a number."
+            "partial_fit goes on from sums over all rows seen, which this model does not have: it was fitted "
+            "to all rows at once, or loaded from a file, which does not hold them. Begin the stream with "
+            "partial_fit on a new estimator, or fit with batch_size set to a number."
         )
+    estimator._stream = Stream(Sums(sums_behind(posterior, n_rows), n_rows), divergence(posterior))
 
 
 def _refuse_new_holes(posterior: Posterior, Y: FloatArray) -> None:

@@ -108,6 +108,8 @@ class Watchdog:
         """Leave without alarming the others."""
         self._is_over.set()
         self._thread.join(2 * _SECONDS_BETWEEN_BEATS)
+        for peer in self._peers:
+            peer.connection.close()
 
     def _accept(self, listener: socket.socket) -> list[_Peer]:
         listener.settimeout(_SECONDS_TO_CONNECT)
