@@ -1,10 +1,15 @@
 import os
+from pathlib import Path
 
 # Two test processes share the cores: one thread each, before anything starts a thread pool.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Test processes, and those that tests start, find what another one has compiled.
+PROGRAMS = Path(__file__).resolve().parent.parent / ".test-programs"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(PROGRAMS))
 
 import jax
 import pytest
