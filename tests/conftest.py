@@ -8,8 +8,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 # Test processes, and those that tests start, find what another one has compiled.
-PROGRAMS = Path(__file__).resolve().parent.parent / ".test-programs"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(PROGRAMS))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".test-programs")
+)
 
 import jax
 import pytest
