@@ -62,7 +62,8 @@ def check_parameters(estimator: Any) -> None:
         check_count("n_frequencies", estimator.n_frequencies)
     if estimator.compression not in ("auto", "all"):
         check_count("compression", estimator.compression)
-    check_positive("learning_rate", estimator.learning_rate)
+    if estimator.learning_rate != "auto":
+        check_positive("learning_rate", estimator.learning_rate)
     check_positive("tol", estimator.tol, allow_zero=True)
     if estimator.init is None or isinstance(estimator.init, str):
         check_choice("init", estimator.init, ("auto", *LATENTS))

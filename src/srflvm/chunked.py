@@ -31,11 +31,15 @@ from srflvm.features import fourier_features
 
 ROWS = parallel.ROWS
 
-# Rows of a chunk. The features of a few thousand rows fit in a cache, and products with fewer are slower.
+# Rows of a chunk. The features of a few thousand rows fit in a cache that cores share, and threads find too
+# little to do in fewer.
 MOST_CHUNK_ROWS = 2048
 
-
 QUARTERS = 4
+
+# With several processes, which have a core or so each, chunks are worked on in pieces that fit in the cache
+# of one core: processes that go through memory slow each other down.
+PIECES = 8
 
 
 class ChunkedTargets(NamedTuple):
@@ -52,12 +56,18 @@ class ChunkedTargets(NamedTuple):
 def chunk_shape(n_rows: int) -> tuple[int, int]:
     """The number of chunks and their rows: as even as can be, whatever the number of devices.
 
-    From three on, chunks come in fours, so that one, two and four processes have whole quarters of them.
+    From three on, chunks come in fours, so that one, two and four processes have whole quarters of them, and
+    their rows in eights, so that they can be cut into pieces.
     """
     n_chunks = -(-n_rows // MOST_CHUNK_ROWS)
-    if n_chunks > 2:
-        n_chunks = -(-n_chunks // QUARTERS) * QUARTERS
-    return n_chunks, -(-n_rows // n_chunks)
+    if n_chunks <= 2:
+        return n_chunks, -(-n_rows // n_chunks)
+    n_chunks = _round_up(n_chunks, QUARTERS)
+    return n_chunks, _round_up(-(-n_rows // n_chunks), PIECES)
+
+
+def _round_up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
 
 
 def chunk_targets(
@@ -126,12 +136,20 @@ def _over_devices(mesh: Mesh | None, function: Callable[..., Any], results: tupl
         return partial(function, add_up=lambda tree: tree)
     add_up = partial(jax.lax.psum, axis_name=ROWS)
     return jax.shard_map(
-        partial(function, add_up=add_up),
+        lambda rows, shared: function(_in_pieces(rows), shared, add_up=add_up),
         mesh=mesh,
         in_specs=(Spec(ROWS), Spec()),
         out_specs=results,
         check_vma=False,
     )
+
+
+def _in_pieces(rows: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Chunks (C, B, ...) as pieces (8 C, B / 8, ...), if they can be cut so."""
+    n_chunks, size = rows[0].shape[:2]
+    if size % PIECES:
+        return rows
+    return tuple(part.reshape(n_chunks * PIECES, size // PIECES, *part.shape[2:]) for part in rows)
 
 
 def _sums(rows, frequencies: Array, add_up):

@@ -48,7 +48,7 @@ class SRFLVM(Queries):
         are at least 5 columns of counts with a typical mean of at least 5, else totals where there are at
         least 50 columns, else none. `fit` and the other methods also take `sizes` of your own.
     n_frequencies : int or "auto", default="auto"
-        Number of frequencies, half the number of features. "auto" takes a third of the rows, at least
+        Number of frequencies, half the number of features. "auto" takes a quarter of the rows, at least
         25 and at most 300 (50 where every entry has a site of its own). More frequencies follow finer
         structure; a step costs their square.
     n_mixture : int, default=10
@@ -71,12 +71,14 @@ class SRFLVM(Queries):
         many. "auto" is None for arrays in memory, and for complete Gaussian data with one noise; other data
         in files and sparse matrices are then fitted in batches of 2048.
     max_iter : int or "auto", default="auto"
-        Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 25, and more for less than
-        1000 rows, up to 100. In batches: epochs, that is passes over all rows; "auto" makes at most 10, and
-        fewer for more than 20 000 rows, down to 2.
+        Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 12 for complete Gaussian data
+        with one noise and 25 for all others, and up to four times as many for less than 1000 rows: the
+        length of a schedule of step sizes, without a warning if the bound could still rise. In batches:
+        epochs, that is passes over all rows; "auto" makes at most 10, and fewer for more than 20 000 rows,
+        down to 2.
     tol : float, default=1e-3
-        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps, or in
-        batches by less than this an epoch. 0 never stops early.
+        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps (three, where
+        less than 20 are to be made), or in batches by less than this an epoch. 0 never stops early.
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
@@ -85,8 +87,9 @@ class SRFLVM(Queries):
         it is PCA alone. (With fewer than 12 rows
         a random start replaces the neighbours; with more than 5000 the race is run on 5000 landmarks,
         whose model places the other rows before the last sweeps on all of them.)
-    learning_rate : float, default=0.02
-        Step size of the gradient steps, decaying along a cosine.
+    learning_rate : float or "auto", default="auto"
+        Step size of the gradient steps, decaying along a cosine. "auto" is 0.05 for complete Gaussian data
+        with one noise, and 0.02 for all others.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the large matrix products of the fit, and with sites of the weights that follow from
         them. Factorisations, sums over all entries and everything after the fit are in float64 either way.
@@ -207,7 +210,7 @@ class SRFLVM(Queries):
         tol: float = 1e-3,
         n_init: int = 1,
         init: Any = "auto",
-        learning_rate: float = 0.02,
+        learning_rate: float | str = "auto",
         dtype: Any = "float32",
         random_state: Any = None,
         verbose: int = 0,
@@ -261,9 +264,9 @@ class SRFLVM(Queries):
         with parallel.guarded(self.checkpoint_dir):
             fitted = self._fitted_by_processes(source, choice, sizes)
         record(self, fitted)
-        if self.tol > 0 and not (fitted.converged or fitted.interrupted or fitted.stopped):
-            in_batches = fitted.stream is not None
-            self._warn_not_converged(resolving.max_iter(self, source.n_rows, in_batches=in_batches))
+        ended = fitted.converged or fitted.interrupted or fitted.stopped
+        if self.max_iter != "auto" and self.tol > 0 and not ended:
+            self._warn_not_converged(len(fitted.history))
         return self
 
     def partial_fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
@@ -345,10 +348,11 @@ class SRFLVM(Queries):
         choice = choosing.choose(self.likelihood, n_columns, None)
         return resolving.memory_needed(self, kind_of_fit(self, choice, holes), n_rows, n_columns)
 
-    def _warn_not_converged(self, max_iter: int) -> None:
+    def _warn_not_converged(self, n_iter: int) -> None:
         warnings.warn(
             f"The bound was still rising by more than tol={self.tol} per entry and sweep (in batches: and "
-            f"epoch) when max_iter={max_iter} was reached. Increase max_iter or tol.",
+            f"epoch) after {n_iter} of them, when max_iter={self.max_iter} was reached. Increase max_iter or "
+            "tol.",
             ConvergenceWarning,
             stacklevel=4,
         )

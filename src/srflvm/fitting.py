@@ -316,7 +316,8 @@ class _Course:
 
     def _window(self, entrant: Entrant) -> int:
         """Sweeps whose mean is compared with that of as many before; fewer where few are left to make."""
-        return 5 if self.options.max_iter - entrant.n_skipped >= 10 else 2
+        n_sweeps = self.options.max_iter - entrant.n_skipped
+        return 5 if n_sweeps >= 20 else 3 if n_sweeps >= 10 else 2
 
     def _reporter(self, callback: Callback, stage: str, n_skipped: int) -> bcd.Callback:
         def report(run: bcd.Run) -> bool | None:

@@ -17,6 +17,7 @@ from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.bcd import State
 from srflvm.blocks import Settings, frequency_sampler
+from srflvm.compiling import quickly_compiled
 from srflvm.compression import Compressed
 from srflvm.cubature import points_for_sums
 from srflvm.dealing import pick
@@ -157,15 +158,16 @@ def _noise_of_the_fit(state: State, n_rows: int) -> Fit:
 def _best_frequencies(
     state: State, latents: Embedding, data: Compressed, settings: Settings, rng: np.random.RandomState
 ) -> FloatArray:
-    """The draw with the highest evidence at the fit's noise, on some of the rows if there are many."""
+    """The draw with the highest evidence at the fit's noise and the means of q(X), on some of the rows if
+    there are many."""
     rows = np.sort(rng.permutation(data.n_rows)[:_ROWS_TO_COMPARE_DRAWS])
-    mean, cholesky = (pick(rows, array, data.start) for array in (latents.mean, latents.cholesky))
-    some_latents, some_data = Embedding(mean, cholesky), data.rows(rows)
-
+    mean, some_data = pick(rows, latents.mean, data.start), data.rows(rows)
     fit = _noise_of_the_fit(state, data.n_rows)
 
     def evidence(frequencies: FloatArray) -> float:
-        return log_evidence(_statistics(frequencies, some_latents, some_data), fit.noise, fit.ratio)
+        features = fourier_features(mean, frequencies)
+        gram, cross = features.T @ features, features.T @ some_data.scores
+        return log_evidence(_with_sizes(gram, cross, some_data), fit.noise, fit.ratio)
 
     return max(draw_frequencies(state, settings, rng), key=evidence)
 
@@ -177,13 +179,16 @@ def draw_frequencies(state: State, settings: Settings, rng: np.random.RandomStat
     return [np.array(_draw_frequencies(key, needed, settings), dtype=np.float64) for key in keys]
 
 
-@partial(jax.jit, static_argnames="settings")
+@partial(quickly_compiled, static_argnames="settings")
 def _draw_frequencies(key: jax.Array, state: State, settings: Settings) -> jax.Array:
     return frequency_sampler(state, settings)(key)
 
 
 def _statistics(frequencies: FloatArray, latents: Embedding, data: Compressed) -> Statistics:
-    gram, cross = frozen_statistics(frequencies, latents, data.scores)
+    return _with_sizes(*frozen_statistics(frequencies, latents, data.scores), data)
+
+
+def _with_sizes(gram: FloatArray, cross: FloatArray, data: Compressed) -> Statistics:
     return Statistics(gram, cross, data.total_square, len(data.scores), data.n_columns)
 
 

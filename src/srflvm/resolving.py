@@ -10,7 +10,7 @@ from srflvm import _validation as check
 from srflvm import memory, parallel
 from srflvm.compression import MOST_DIRECTIONS
 from srflvm.fitting import Options
-from srflvm.problems import Problem
+from srflvm.problems import Problem, SharedProblem
 from srflvm.progress import PrintProgress
 from srflvm.site_problem import SiteProblem
 
@@ -41,11 +41,11 @@ def options(estimator: Any, problem: Problem, n_rows: int | None = None, rows: A
         latent_covariance_type=latent_covariance_type(estimator),
         n_samples=int(estimator.n_samples),
         n_directions=estimator.compression,
-        max_iter=max_iter(estimator, problem.n_rows),
+        max_iter=_max_sweeps(estimator, problem),
         tol=float(estimator.tol),
         n_init=int(estimator.n_init),
         init=init,
-        learning_rate=float(estimator.learning_rate),
+        learning_rate=learning_rate(estimator, problem),
         dtype=np.dtype(estimator.dtype),
         callbacks=callbacks,
     )
@@ -56,7 +56,7 @@ def n_frequencies(estimator: Any, n_rows: int, with_sites: bool) -> int:
     if estimator.n_frequencies != "auto":
         return int(estimator.n_frequencies)
     most = MOST_FREQUENCIES_WITH_SITES if with_sites else MOST_FREQUENCIES
-    return min(int(np.clip(n_rows // 3, 25, MOST_FREQUENCIES)), most)
+    return min(int(np.clip(n_rows // 4, 25, MOST_FREQUENCIES)), most)
 
 
 def latent_covariance_type(estimator: Any) -> str:
@@ -66,16 +66,27 @@ def latent_covariance_type(estimator: Any) -> str:
     return estimator.latent_covariance_type
 
 
-def max_iter(estimator: Any, n_rows: int, *, in_batches: bool = False) -> int:
-    """The largest number of sweeps, or in batches of epochs."""
-    if isinstance(estimator.max_iter, str):
-        return automatic_epochs(n_rows) if in_batches else automatic_sweeps(n_rows)
-    return int(estimator.max_iter)
+def _max_sweeps(estimator: Any, problem: Problem) -> int:
+    return automatic_sweeps(problem) if estimator.max_iter == "auto" else int(estimator.max_iter)
 
 
-def automatic_sweeps(n_rows: int) -> int:
-    """How many sweeps are made if it is left open."""
-    return int(np.clip(25_000 // n_rows, 25, 100))
+def automatic_sweeps(problem: Problem) -> int:
+    """How many sweeps are made if it is left open. Where the evidence is exact, gradients are good enough for
+    long steps, and few sweeps do."""
+    fewest = 12 if isinstance(problem, SharedProblem) else 25
+    return int(np.clip(1000 * fewest // problem.n_rows, fewest, 4 * fewest))
+
+
+def learning_rate(estimator: Any, problem: Problem) -> float:
+    """The first step size."""
+    if estimator.learning_rate == "auto":
+        return 0.05 if isinstance(problem, SharedProblem) else 0.02
+    return float(estimator.learning_rate)
+
+
+def max_epochs(estimator: Any, n_rows: int) -> int:
+    """The largest number of passes over all rows in batches."""
+    return automatic_epochs(n_rows) if estimator.max_iter == "auto" else int(estimator.max_iter)
 
 
 def automatic_epochs(n_rows: int) -> int:

@@ -64,7 +64,7 @@ def wants_batches(batch_size: Any, source: Source, kind: str) -> bool:
 def batching(estimator: Any, n_rows: int) -> Batching:
     """Batches and epochs as asked for, or as usual."""
     size = USUAL_BATCH if estimator.batch_size in ("auto", None) else int(estimator.batch_size)
-    return Batching(min(size, n_rows), resolving.max_iter(estimator, n_rows, in_batches=True))
+    return Batching(min(size, n_rows), resolving.max_epochs(estimator, n_rows))
 
 
 def batching_of_a_beginning(estimator: Any, n_rows: int) -> Batching:
@@ -88,7 +88,7 @@ def fit_estimator(
 
     def options_for(problem: Problem, rows: np.ndarray) -> Options:
         options = resolving.options(estimator, problem, table.n_rows, rows)
-        sweeps = resolving.automatic_sweeps(problem.n_rows) if planned.n_epochs else options.max_iter
+        sweeps = resolving.automatic_sweeps(problem) if planned.n_epochs else options.max_iter
         return replace(options, journal=journal, max_iter=sweeps)
 
     return fit(table, choice, planned, options_for, rng)
