@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from srflvm.features import fourier_features
-from srflvm.newton import Place, inverse_root, jacobian, minimise
+from srflvm.newton import Place, begin, go_on, inverse_root, jacobian
 
 
 def quadratic(centre, curvature):
@@ -24,8 +24,8 @@ def test_a_hessian_that_is_off_still_leads_to_the_minimum(share):
     """At half the true curvature a full step lands on the other side, no lower than before."""
     centre, curvature = jnp.array([[1.0, -2.0], [0.3, 0.0]]), jnp.array([1.0, 5.0])
     hessian = jnp.broadcast_to(share * jnp.diag(curvature), (2, 2, 2))
-    latents, at_end = minimise(quadratic(centre, curvature), lambda _: hessian, jnp.zeros((2, 2)))
-    np.testing.assert_allclose(latents, centre, atol=1e-4)
+    ended, at_end = go_on(quadratic(centre, curvature), lambda _: hessian, begin(jnp.zeros((2, 2))))
+    np.testing.assert_allclose(ended.latents, centre, atol=1e-4)
     np.testing.assert_array_equal(at_end, hessian)
 
 
@@ -42,7 +42,7 @@ def wavy(n_rows, n_latent):
     return frequencies, weights, targets, start
 
 
-def placed(frequencies, weights, targets, start):
+def placed(frequencies, weights, targets, start, legs=(40,)):
     def loss(latents):
         residual = fourier_features(latents, frequencies) @ weights - targets
         return 0.5 * (jnp.sum(residual**2, axis=1) / 1e-2 + jnp.sum(latents**2, axis=1))
@@ -54,8 +54,11 @@ def placed(frequencies, weights, targets, start):
         slopes = jacobian(frequencies, weights, latents)
         return jnp.eye(latents.shape[1]) + jnp.einsum("nqc,nrc->nqr", slopes, slopes) / 1e-2
 
-    latents, curvature = jax.jit(lambda at: minimise(evaluate, hessian, at))(start)
-    return np.asarray(latents), np.asarray(evaluate(latents).gradient), np.asarray(curvature)
+    search, curvature = begin(start), None
+    for n_steps in legs:
+        search, curvature = jax.jit(lambda now, n: go_on(evaluate, hessian, now, n))(search, n_steps)
+    gradient = evaluate(search.latents).gradient
+    return np.asarray(search.latents), np.asarray(gradient), np.asarray(curvature)
 
 
 @pytest.mark.parametrize("n_latent", [1, 3, 20])
@@ -68,6 +71,13 @@ def test_rows_end_where_the_gradient_vanishes_alone_and_together(n_latent):
     assert np.max(left) < 1e-6
     alone = placed(frequencies, weights, targets[4:5], start[4:5])[0]
     np.testing.assert_allclose(together[4:5], alone, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_latent", [2, 20])
+def test_to_stop_and_go_on_changes_nothing(n_latent):
+    problem = wavy(5, n_latent)
+    for whole, stopped in zip(placed(*problem), placed(*problem, legs=(2, 4, 34)), strict=True):
+        np.testing.assert_allclose(stopped, whole, rtol=1e-12, atol=1e-12)
 
 
 def test_the_jacobian_is_that_of_the_function():

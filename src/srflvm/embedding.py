@@ -24,7 +24,7 @@ from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.compiling import quickly_compiled
 from srflvm.features import fourier_features
-from srflvm.newton import Place, inverse_root, jacobian, minimise
+from srflvm.newton import MOST_STEPS, Place, Search, begin, go_on, inverse_root, jacobian
 from srflvm.rowwise import chunk_size, padded_chunks
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ N_NEIGHBOURS = 3
 
 # Rows whose targets and neighbours are held at a time.
 _ROWS_AT_ONCE = 16_384
+
+# Most rows take few steps. After so many, those that have not ended go on among themselves.
+_STEPS_TOGETHER = 8
 
 
 class Problem(NamedTuple):
@@ -70,11 +73,30 @@ def embed(posterior: GaussianPosterior, scores: FloatArray) -> Embedding:
 
 def _embed_piece(
     problem: Problem, search: NearestNeighbors, noise: float, scores: FloatArray, size: int
-) -> tuple[FloatArray, ...]:
+) -> tuple[FloatArray, FloatArray]:
     values = np.asarray(scores, np.float64)
-    inputs = values / np.sqrt(noise), search.kneighbors(values, return_distance=False)
-    parts = [_solve_rows(problem, *chunk) for chunk in padded_chunks(inputs, len(values), size)]
-    return tuple(np.concatenate(arrays)[: len(values)] for arrays in zip(*parts, strict=True))
+    targets, similar = values / np.sqrt(noise), np.asarray(search.kneighbors(values, return_distance=False))
+    found = begin(_starting_latents(problem, targets, similar))
+    n_rows, n_latent = found.latents.shape
+    cholesky, left, n_steps = np.empty((n_rows, n_latent, n_latent)), np.arange(n_rows), 0
+    while len(left) and n_steps < MOST_STEPS:
+        more = _STEPS_TOGETHER if len(left) > size else MOST_STEPS - n_steps
+        begun = Search(*(array[left] for array in found))
+        ended, cholesky[left] = _go_on(problem, targets[left], begun, size, more)
+        for array, new in zip(found, ended, strict=True):
+            array[left] = new
+        left, n_steps = left[ended.active], n_steps + more
+    return found.latents, cholesky
+
+
+def _go_on(
+    problem: Problem, targets: FloatArray, search: Search, size: int, n_steps: int
+) -> tuple[Search, FloatArray]:
+    """The searches after some steps more and the roots of the covariances, in chunks of `size` rows."""
+    n_rows = len(targets)
+    chunks = padded_chunks((targets, search), n_rows, size)
+    parts = [_solve_rows(problem, *chunk, n_steps) for chunk in chunks]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:n_rows], *parts)
 
 
 def _search_of_anchors(posterior: GaussianPosterior) -> NearestNeighbors:
@@ -89,19 +111,18 @@ def _problem(posterior: GaussianPosterior) -> Problem:
 
 
 @quickly_compiled
-def _solve_rows(problem: Problem, targets: Array, similar: Array) -> tuple[Array, Array]:
-    start = _starting_latents(problem, targets, similar)
-    latents, hessian = minimise(partial(_evaluate, problem, targets), partial(_hessian, problem), start)
-    return latents, inverse_root(hessian)
+def _solve_rows(problem: Problem, targets: Array, search: Search, n_steps: Array) -> tuple[Search, Array]:
+    ended, hessian = go_on(partial(_evaluate, problem, targets), partial(_hessian, problem), search, n_steps)
+    return ended, inverse_root(hessian)
 
 
-def _starting_latents(problem: Problem, targets: Array, similar: Array) -> Array:
+def _starting_latents(problem: Problem, targets: FloatArray, similar: np.ndarray) -> FloatArray:
     """Of the similar anchors (n, k), the latent that explains each row best."""
-    latents = problem.anchors[similar]
-    residuals = targets[:, None, :] - problem.anchor_outputs[similar]
-    losses = jnp.sum(residuals**2, axis=-1) + jnp.sum(latents**2, axis=-1)
-    best = jnp.argmin(losses, axis=1)
-    return jnp.take_along_axis(latents, best[:, None, None], axis=1)[:, 0]
+    anchors, outputs = np.asarray(problem.anchors), np.asarray(problem.anchor_outputs)
+    losses = np.stack(
+        [np.sum((targets - outputs[at]) ** 2, axis=1) + np.sum(anchors[at] ** 2, axis=1) for at in similar.T]
+    )
+    return anchors[similar[np.arange(len(similar)), np.argmin(losses, axis=0)]]
 
 
 def _evaluate(problem: Problem, targets: Array, latents: Array) -> Place:

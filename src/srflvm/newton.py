@@ -8,7 +8,8 @@ several steps, which then are those of a preconditioned descent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,9 @@ from jax import Array
 from srflvm.features import fourier_features
 
 # A row stops when a full step would lower its loss by less than this share, or when steps are this timid.
-_SMALLEST_GAIN = 1e-10
+_SMALLEST_GAIN = 1e-9
 _LARGEST_DAMPING = 1e8
-_MOST_STEPS = 40
+MOST_STEPS = 40
 
 # A Hessian serves one step, and one more for every so many latents.
 _LATENTS_PER_STEP = 16
@@ -32,38 +33,50 @@ class Place(NamedTuple):
     gradient: Array
 
 
-class _Search(NamedTuple):
-    number: Array
-    latents: Array
-    damping: Array
-    active: Array
-    here: Place
+class Search(NamedTuple):
+    """How far the rows are: their latents (n, Q), damping (n,), and whether they have not ended (n,)."""
+
+    latents: Any
+    damping: Any
+    active: Any
 
 
-def minimise(
-    evaluate: Callable[[Array], Place], hessian_at: Callable[[Array], Array], start: Array
-) -> tuple[Array, Array]:
-    """Latents (n, Q) where each row's loss is lowest near its start, and the Hessians (n, Q, Q) there.
+def begin(start: Any) -> Search:
+    """Searches that have not made a step."""
+    xp = start.__array_namespace__()
+    n_rows = start.shape[0]
+    return Search(start, xp.full(n_rows, 0.03, dtype=start.dtype), xp.ones(n_rows, dtype=bool))
 
-    The Hessians may be approximate but must be positive definite.
+
+def go_on(
+    evaluate: Callable[[Array], Place],
+    hessian_at: Callable[[Array], Array],
+    search: Search,
+    n_steps: int | Array = MOST_STEPS,
+) -> tuple[Search, Array]:
+    """The searches after at most so many steps more, and the Hessians (n, Q, Q) at their latents.
+
+    Each row's loss goes down to its lowest value near the start. The Hessians may be approximate but must be
+    positive definite. To stop and go on changes nothing.
     """
-    n_kept = 1 + start.shape[1] // _LATENTS_PER_STEP
+    n_kept = 1 + search.latents.shape[1] // _LATENTS_PER_STEP
 
-    def steps(search: _Search) -> _Search:
-        hessian = hessian_at(search.latents)
-        return jax.lax.fori_loop(0, n_kept, lambda _, now: _step(evaluate, hessian, now), search)
+    def steps(state: tuple[Array, Search, Place]) -> tuple[Array, Search, Place]:
+        number, now, here = state
+        hessian = hessian_at(now.latents)
+        step = partial(_step, evaluate, hessian)
+        return number + n_kept, *jax.lax.fori_loop(0, n_kept, lambda _, pair: step(*pair), (now, here))
 
-    def goes_on(search: _Search) -> Array:
-        return (search.number < _MOST_STEPS) & jnp.any(search.active)
+    def goes_on(state: tuple[Array, Search, Place]) -> Array:
+        return (state[0] < n_steps) & jnp.any(state[1].active)
 
-    damping = jnp.full(start.shape[0], 0.03, start.dtype)
-    begin = _Search(jnp.array(0), start, damping, jnp.ones(start.shape[0], bool), evaluate(start))
-    latents = jax.lax.while_loop(goes_on, steps, begin).latents
-    return latents, hessian_at(latents)
+    begin = jnp.array(0), search, evaluate(search.latents)
+    ended = jax.lax.while_loop(goes_on, steps, begin)[1]
+    return ended, hessian_at(ended.latents)
 
 
-def _step(evaluate: Callable[[Array], Place], hessian: Array, search: _Search) -> _Search:
-    latents, here = search.latents, search.here
+def _step(evaluate: Callable[[Array], Place], hessian: Array, search: Search, here: Place):
+    latents = search.latents
     curvature = jnp.diagonal(hessian, axis1=1, axis2=2)
     identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
     damped = hessian + (search.damping[:, None] * curvature)[:, :, None] * identity
@@ -76,16 +89,13 @@ def _step(evaluate: Callable[[Array], Place], hessian: Array, search: _Search) -
     factor = jnp.where(better, jnp.where(gain > 0.5 * expected, 1.0 / 3.0, 2.0), 4.0)
     small = (1.0 + search.damping) * expected < _SMALLEST_GAIN * (1.0 + jnp.abs(here.loss))
     ended = small | (search.damping > _LARGEST_DAMPING)
-    return _Search(
-        search.number + 1,
+    moved = Search(
         jnp.where(better[:, None], latents - move, latents),
         search.damping * factor,
         search.active & ~ended,
-        Place(
-            jnp.where(better, there.loss, here.loss),
-            jnp.where(better[:, None], there.gradient, here.gradient),
-        ),
     )
+    loss = jnp.where(better, there.loss, here.loss)
+    return moved, Place(loss, jnp.where(better[:, None], there.gradient, here.gradient))
 
 
 def jacobian(frequencies: Array, weights: Array, latents: Array) -> Array:

@@ -23,7 +23,7 @@ from srflvm.compiling import quickly_compiled
 from srflvm.embedding import Embedding
 from srflvm.likelihoods import Likelihood
 from srflvm.likelihoods._base import Expected
-from srflvm.newton import Place, inverse_root, jacobian, minimise
+from srflvm.newton import Place, begin, go_on, inverse_root, jacobian
 from srflvm.rowwise import Frozen, Rows, chunk_size, function_values, padded_chunks, split
 
 _SMALLEST_PRECISION = 1e-8
@@ -67,8 +67,8 @@ def _solve_rows(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], starts: Arr
     best = jnp.argmin(losses, axis=1)
     start = jnp.take_along_axis(starts, best[:, None, None], axis=1)[:, 0]
     evaluate = partial(_evaluate, likelihoods, frozen, rows)
-    latents, hessian = minimise(evaluate, partial(_hessian, likelihoods, frozen, rows), start)
-    return latents, inverse_root(hessian)
+    ended, hessian = go_on(evaluate, partial(_hessian, likelihoods, frozen, rows), begin(start))
+    return ended.latents, inverse_root(hessian)
 
 
 def _loss(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], latents: Array) -> Array:
