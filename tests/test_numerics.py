@@ -105,7 +105,7 @@ def test_ctrl_c_on_the_landmarks_still_places_all_rows(monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr("srflvm.fitting.MOST_LANDMARKS", 40)
-    model = quick_fit(base(), init="auto", callbacks=[interrupt], max_iter=5)
+    model = quick_fit(base(), init="neighbors", callbacks=[interrupt], max_iter=5)
     assert model.interrupted_
     assert model.n_iter_ == 1
     assert_sound(model, base())
@@ -115,7 +115,7 @@ def test_many_rows_start_from_landmarks(monkeypatch):
     monkeypatch.setattr("srflvm.fitting.MOST_LANDMARKS", 40)
     stages = []
     model = quick_fit(
-        base(), init="auto", callbacks=[lambda p: stages.append((p.stage, p.n_entries))], max_iter=5
+        base(), init="neighbors", callbacks=[lambda p: stages.append((p.stage, p.n_entries))], max_iter=5
     )
     assert model.start_.startswith("landmarks, ")
     assert model.embedding_.shape == (60, 2)

@@ -62,8 +62,8 @@ def chunk_shape(n_rows: int) -> tuple[int, int]:
     n_chunks = -(-n_rows // MOST_CHUNK_ROWS)
     if n_chunks <= 2:
         return n_chunks, -(-n_rows // n_chunks)
-    n_chunks = _round_up(n_chunks, QUARTERS)
-    return n_chunks, _round_up(-(-n_rows // n_chunks), PIECES)
+    size = _round_up(-(-n_rows // _round_up(n_chunks, QUARTERS)), PIECES)
+    return _round_up(-(-n_rows // size), QUARTERS), size
 
 
 def _round_up(number: int, unit: int) -> int:
