@@ -5,13 +5,15 @@
 Every fit runs in a process of its own, with default settings unless a row says otherwise: times are of the
 fit alone and include, for SRFLVM, compilation; peak memory is the whole process's. 1-NN is the five-fold
 accuracy up to 10 000 rows. 10-NN is trained on the first four fifths of the rows' embedding and scored on the
-rest. UMAP (umap-learn) and GPy's Bayesian GPLVM with minibatches (GPy) are measured where they are installed,
+rest. Measurements are kept in benchmarks/.cache/against.json: the command makes those that are missing there,
+and tells all of them; `--again` repeats those it is asked for. UMAP (umap-learn) and GPy's Bayesian GPLVM with minibatches (GPy) are measured where they are installed,
 GPy on at most 2000 rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 import subprocess
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from common import CONSOLE, command_line, data_folder, load_mnist, nearest_neighbours, report, timed
+from kept import Kept
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -30,6 +33,8 @@ MOST_ROWS_FOR_ONE_NEIGHBOUR = 10_000
 MOST_ROWS_FOR_GPY = 2000
 MOST_ROWS_FOR_TSNE = 20_000
 GPY_STEPS, GPY_INDUCING, GPY_BATCH = 1000, 50, 200
+
+KEPT = Kept("against")
 
 Labelled = tuple[np.ndarray, np.ndarray]
 
@@ -44,9 +49,10 @@ def mnist(n_rows: int = 60_000) -> Labelled:
     return Y[:n_rows], labels[:n_rows]
 
 
-def cifar(side: int) -> Labelled:
+def cifar(side: int, n_classes: int = 10) -> Labelled:
     archive = np.load(data_folder() / f"cifar10_gray{side}.npz")
-    return (archive["Y"] / np.float32(255)).astype(np.float32), archive["labels"]
+    chosen = archive["labels"] < n_classes
+    return (archive["Y"][chosen] / np.float32(255)).astype(np.float32), archive["labels"][chosen]
 
 
 DATA: dict[str, Callable[[], Labelled]] = {
@@ -54,6 +60,7 @@ DATA: dict[str, Callable[[], Labelled]] = {
     "mnist-5000": lambda: mnist(5000),
     "mnist": mnist,
     "cifar-20": lambda: cifar(20),
+    "cifar-20-five-classes": lambda: cifar(20, 5),
     "cifar-32": lambda: cifar(32),
 }
 
@@ -155,22 +162,36 @@ def row(name: str, method: str, found: dict[str, Any], umap_seconds: float | Non
     ]
 
 
+def key(name: str, method: str, seed: int) -> str:
+    return f"{name} | {method} | {seed}"
+
+
+def table(seed: int) -> list[list[str]]:
+    """All that was measured, data by data."""
+    cells, rows = KEPT.read(), []
+    for name in DATA:
+        found = {m: cells[key(name, m, seed)] for m in METHODS if key(name, m, seed) in cells}
+        umap_seconds = found.get("umap", {}).get("seconds")
+        rows += [row(name, method, each, umap_seconds) for method, each in found.items()]
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", choices=DATA, nargs="*", default=list(DATA))
     parser.add_argument("--only", choices=METHODS, nargs="*", default=list(METHODS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
         method, name = arguments.run
         print(json.dumps(run_one(method, name, arguments.seed)))
         return
-    rows = []
-    for name in arguments.data:
-        found = {method: measured(method, name, arguments.seed) for method in arguments.only}
-        umap_seconds = found.get("umap", {}).get("seconds")
-        rows += [row(name, method, each, umap_seconds) for method, each in found.items()]
+    for name, method in itertools.product(arguments.data, arguments.only):
+        if arguments.again or key(name, method, arguments.seed) not in KEPT.read():
+            KEPT.keep(key(name, method, arguments.seed), measured(method, name, arguments.seed))
+    rows = table(arguments.seed)
     columns = ["data", "method", "seconds", "peak, GB", "1-NN", "10-NN", "note"]
     title = f"Embeddings of two dimensions against other systems, seed {arguments.seed}"
     report("against", title, columns, rows, command_line())
