@@ -5,9 +5,11 @@
 Every fit runs in a process of its own, with default settings unless a row says otherwise: times are of the
 fit alone and include, for SRFLVM, compilation; peak memory is the whole process's. 1-NN is the five-fold
 accuracy up to 10 000 rows. 10-NN is trained on the first four fifths of the rows' embedding and scored on the
-rest. Measurements are kept in benchmarks/.cache/against.json: the command makes those that are missing there,
-and tells all of them; `--again` repeats those it is asked for. UMAP (umap-learn) and GPy's Bayesian GPLVM with minibatches (GPy) are measured where they are installed,
+rest. UMAP (umap-learn) and GPy's Bayesian GPLVM with minibatches (GPy) are measured where they are installed,
 GPy on at most 2000 rows.
+
+Measurements are kept in benchmarks/.cache/against.json: the command makes those that are missing there, and
+tells all of them; `--again` repeats those it is asked for.
 """
 
 from __future__ import annotations
