@@ -44,7 +44,8 @@ CASES = {
 
 def fit(Y, **parameters):
     """Fit for a few sweeps without being told that it has not converged."""
-    settings = {"max_iter": 6, "n_frequencies": 4, "n_mixture": 3, "random_state": 0} | parameters
+    settings = {"max_iter": 6, "learning_rate": 0.02, "n_frequencies": 4, "n_mixture": 3, "random_state": 0}
+    settings |= parameters
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return SRFLVM(**settings).fit(Y)
