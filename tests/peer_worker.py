@@ -27,8 +27,8 @@ def some_rows():
 
 
 def small_settings(set_attribute):
-    """Few landmarks, eight chunks of 38 rows, pieces of one chunk, and a checkpoint after every sweep."""
-    set_attribute(sources, "ENTRIES_AT_ONCE", 38 * N_COLUMNS)
+    """Few landmarks, eight chunks of 40 rows, pieces of one chunk, and a checkpoint after every sweep."""
+    set_attribute(sources, "ENTRIES_AT_ONCE", 40 * N_COLUMNS)
     set_attribute(fitting, "MOST_LANDMARKS", 60)
     set_attribute(chunked, "MOST_CHUNK_ROWS", 64)
     set_attribute(journal, "SHORTEST_PAUSE", 0.0)

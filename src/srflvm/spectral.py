@@ -19,7 +19,6 @@ from jax import Array
 from jax.scipy.special import betaln, digamma, gammaln
 from jax.scipy.stats import norm
 
-from srflvm.compiling import quickly_compiled
 
 CONCENTRATION_SHAPE = 1.0
 CONCENTRATION_RATE = 1.0
@@ -70,7 +69,7 @@ def expected_weights(sticks: Sticks) -> Array:
     return jnp.concatenate([mean, one]) * jnp.concatenate([one, jnp.cumprod(1.0 - mean)])
 
 
-@quickly_compiled
+@jax.jit
 def update_sticks(assignments: Array, concentration: Concentration) -> Sticks:
     """argmax over q(v): a_k = 1 + sum_l phi_lk, b_k = E[alpha] + sum_l sum_{j>k} phi_lj."""
     counts = jnp.sum(assignments, axis=0)
@@ -79,7 +78,7 @@ def update_sticks(assignments: Array, concentration: Concentration) -> Sticks:
     return Sticks(1.0 + counts[:-1], mean_concentration + jnp.maximum(beyond[:-1], 0.0))
 
 
-@quickly_compiled
+@jax.jit
 def update_concentration(sticks: Sticks) -> Concentration:
     """argmax over q(alpha): each of the K - 1 free sticks adds one to the shape (log alpha appears once
     in each log Beta(1, alpha) density) and -E log(1 - v_k) to the rate."""
@@ -99,7 +98,7 @@ def mixture_bound(logits: Array, sticks: Sticks, concentration: Concentration) -
     return stick_bound(sticks, concentration) - assignment_divergence(logits, sticks)
 
 
-@quickly_compiled
+@jax.jit
 def stick_bound(sticks: Sticks, concentration: Concentration) -> Array:
     """The terms of the ELBO in v and alpha alone."""
     _, log_rest = expected_log_sticks(sticks)
