@@ -19,7 +19,6 @@ from jax import Array
 from jax.scipy.special import betaln, digamma, gammaln
 from jax.scipy.stats import norm
 
-
 CONCENTRATION_SHAPE = 1.0
 CONCENTRATION_RATE = 1.0
 
