@@ -196,7 +196,7 @@ def main() -> None:
     rows = table(arguments.seed)
     columns = ["data", "method", "seconds", "peak, GB", "1-NN", "10-NN", "note"]
     title = f"Embeddings of two dimensions against other systems, seed {arguments.seed}"
-    report("against", title, columns, rows, command_line())
+    report("against", title, columns, rows, f"{command_line()} (rows are from one or more such runs)")
 
 
 if __name__ == "__main__":
