@@ -26,6 +26,7 @@ from srflvm.layers import SharedData
 
 STEPS = blocks.STEPS_PER_SWEEP + 1
 N_LATENT = 2
+LEAST_SECONDS = 3.0
 
 
 class Case(NamedTuple):
@@ -96,19 +97,24 @@ def product_arrays(case: Case) -> list[np.ndarray]:
     return [np.random.default_rng(0).standard_normal(shape, dtype=np.float32) for shape in shapes]
 
 
+def by_turns(calls: dict[str, Callable[[], object]], n_times: int) -> dict[str, float]:
+    """The median seconds of each call, after one that compiles; short calls are timed more often."""
+    for call in calls.values():
+        call()
+    rounds = [{name: timed(call)[1] for name, call in calls.items()}]
+    n_rounds = max(n_times, int(LEAST_SECONDS / sum(rounds[0].values())))
+    rounds += [{name: timed(call)[1] for name, call in calls.items()} for _ in range(n_rounds - 1)]
+    return {name: float(np.median([times[name] for times in rounds])) for name in calls}
+
+
 def measure(case: Case, n_times: int) -> list[str]:
     sweep = sweep_call(case, np.random.RandomState(0))
     arrays = product_arrays(case)
     on_device, compiled = [jnp.asarray(array) for array in arrays], jax.jit(products)
-    calls = {
-        "sweep": sweep,
-        "jax": lambda: jax.block_until_ready(compiled(*on_device)),
-        "numpy": lambda: products(*arrays),
-    }
-    for call in calls.values():
-        call()
-    rounds = [{name: timed(call)[1] for name, call in calls.items()} for _ in range(n_times)]
-    medians = {name: float(np.median([times[name] for times in rounds])) for name in calls}
+    calls = {"sweep": sweep, "jax": lambda: jax.block_until_ready(compiled(*on_device))}
+    medians = by_turns(calls, n_times)
+    # Alone: the threads of NumPy's BLAS wait in a loop after a call, on the cores of what comes next.
+    medians |= by_turns({"numpy": lambda: products(*arrays)}, n_times)
     step = medians["sweep"] / STEPS
     ratio = step / medians["jax"]
     CONSOLE.print(case, f"step {1e3 * step:.2f} ms, {ratio:.2f} times its products")
