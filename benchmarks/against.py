@@ -82,7 +82,7 @@ def by_incremental_pca(Y: np.ndarray, seed: int) -> np.ndarray:
 
 
 def by_gpy(Y: np.ndarray, seed: int) -> np.ndarray | None:
-    from GPy.models import BayesianGPLVMMiniBatch  # pyright: ignore[reportMissingImports]
+    from GPy.models.bayesian_gplvm_minibatch import BayesianGPLVMMiniBatch  # pyright: ignore[reportMissingImports]
 
     if len(Y) > MOST_ROWS_FOR_GPY:
         return None
