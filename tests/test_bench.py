@@ -1,6 +1,7 @@
 """The frame of `srflvm bench`, with a stub in place of systems."""
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,19 @@ def test_an_interrupted_run_goes_on(monkeypatch, store):
     assert ran[4:] == [(2, 7.0)]
     running.run([stub("fine", 9)], store, total=0.0, **quiet)
     assert store.get(stub("fine", 9)) is None
+
+
+def test_a_fit_cut_short_by_the_total_is_no_failure(monkeypatch, store):
+    def fit(task, budget):
+        time.sleep(budget + 0.01)
+        return Outcome(failure="over the budget")
+
+    monkeypatch.setattr(running, "fit", fit)
+    quiet = Console(quiet=True)
+    running.run([stub("fine")], store, budget=60.0, total=1.2, console=quiet)
+    assert store.get(stub("fine")) is None
+    running.run([stub("fine")], store, budget=0.01 + 1.0, total=60.0, console=quiet)
+    assert store.get(stub("fine")).failure == "over the budget"
 
 
 def test_worker_refuses_what_is_not_finite(monkeypatch):

@@ -27,8 +27,8 @@ def run(
     retry: bool = False,
     console: Console | None = None,
 ) -> None:
-    """Run what is not in the store. After `total` seconds nothing more is begun, and what is left is not
-    recorded. `retry` runs failures again."""
+    """Run what is not in the store. After `total` seconds nothing more is begun; what is left, and
+    a fit that this cuts short, is not recorded. `retry` runs failures again."""
     ends = time.monotonic() + total
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -39,6 +39,8 @@ def run(
             left = min(budget, ends - time.monotonic())
             if (known is None or (retry and known.failure)) and left > 1.0:
                 outcome = fit(task, left)
+                if outcome.failure and left < budget and time.monotonic() >= ends:
+                    continue
                 store.put(task, outcome)
                 progress.console.print(_line(task, outcome))
             progress.advance(bar)
