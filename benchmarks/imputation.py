@@ -1,4 +1,4 @@
-"""Missing pixels filled in: SRFLVMImputer against the rivals of `imputers.py`.
+"""Missing pixels filled in: SRFLVMImputer against the rivals of `srflvm.baselines.imputers`.
 
     SRFLVM_DATA=folder python benchmarks/imputation.py [--only srflvm em-pca] [--data Brendan] [--shares 0.1]
 
@@ -19,15 +19,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import imputers
 import numpy as np
+import rivals
 from common import CONSOLE, command_line, report, timed
 from holes import DATA, SHARES, missing, squared_error, with_holes
 
 from srflvm import SRFLVMImputer
 
 CACHE = Path(__file__).resolve().parent / ".cache" / "imputation.json"
-METHODS = ["srflvm", *imputers.RIVALS]
+METHODS = ["srflvm", *rivals.RIVALS]
 ORACLES = ("em-pca", "soft-impute", "neighbours")
 NORMAL_QUANTILE = 1.645  # of 95 %
 
@@ -59,7 +59,7 @@ def measure(method: str, name: str, share: float) -> dict[str, Any]:
     if method == "srflvm":
         cell = measure_own(name, share)
     else:
-        error, setting, seconds = imputers.measure(method, name, share)
+        error, setting, seconds = rivals.measure(method, name, share)
         mark = "*" if method in ORACLES else ""
         cell = {"error": error, "setting": setting + mark, "seconds": seconds}
     cell["date"] = str(datetime.date.today())

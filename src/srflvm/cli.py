@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from srflvm._version import __version__
+from srflvm.bench_command import bench
 from srflvm.exceptions import EXPECTED
 
 # The base class of all complaints about a command line; not every version of typer exports it.
@@ -41,6 +42,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+app.command()(bench)
 
 
 @app.callback(invoke_without_command=True)

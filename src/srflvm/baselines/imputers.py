@@ -1,23 +1,17 @@
-"""Rival imputers on images with missing pixels.
-
-    SRFLVM_DATA=folder python benchmarks/imputers.py [--only em-pca soft-impute] [--shares 0.1 0.3 0.6]
+"""Rival imputers.
 
 Every rival takes Y (N, M) with NaN where an entry is missing and returns Y filled. Those with a
 rank, a penalty or a number of neighbours run at several settings and are reported at the one with
 the lowest error on the missing entries themselves: an oracle's choice, in the rival's favour. No
-output is clipped. Times are those of all settings together.
+output is clipped.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
 import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from common import CONSOLE
-from holes import DATA, SHARES, squared_error, with_holes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
@@ -193,31 +187,3 @@ RIVALS: dict[str, Callable[[np.ndarray], Iterator[tuple[str, np.ndarray]]]] = {
     "chained-ridge": lambda Y: iter([("", chained_ridge(Y))]),
     "bayesian-pca": lambda Y: ((f"rank {rank}", em_pca(Y, rank, bayesian=True)) for rank in BAYESIAN_RANKS),
 }
-
-
-def measure(rival: str, name: str, share: float) -> tuple[float, str, float]:
-    """The lowest error over the rival's settings, that setting, and the seconds of all settings."""
-    Y = DATA[name]()
-    holes = with_holes(Y, share)
-    started = time.perf_counter()
-    errors = {setting: squared_error(Y, filled, share) for setting, filled in RIVALS[rival](holes)}
-    seconds = time.perf_counter() - started
-    CONSOLE.print(rival, name, share, {key: round(value, 5) for key, value in errors.items()})
-    best = min(errors, key=lambda setting: errors[setting])
-    return errors[best], best, seconds
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=RIVALS, nargs="*", default=list(RIVALS))
-    parser.add_argument("--shares", type=float, nargs="*", default=list(SHARES))
-    arguments = parser.parse_args()
-    for rival in arguments.only:
-        for name in DATA:
-            for share in arguments.shares:
-                error, setting, seconds = measure(rival, name, share)
-                CONSOLE.print(f"{rival} | {name} | {share:.0%} | {error:.5f} | {setting} | {seconds:.1f} s")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,94 @@
+"""Fits in processes of their own, with a budget of seconds each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from srflvm.bench.store import Outcome, Store
+from srflvm.bench.tasks import Task
+
+
+def run(
+    tasks: Sequence[Task],
+    store: Store,
+    *,
+    budget: float,
+    total: float = float("inf"),
+    retry: bool = False,
+    console: Console | None = None,
+) -> None:
+    """Run what is not in the store. After `total` seconds nothing more is begun; what is left, and
+    a fit that this cuts short, is not recorded. `retry` runs failures again."""
+    ends = time.monotonic() + total
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("fits", total=len(tasks))
+        for task in tasks:
+            progress.update(bar, description=f"{task.data}, {task.system}, seed {task.seed}")
+            known = store.get(task)
+            left = min(budget, ends - time.monotonic())
+            if (known is None or (retry and known.failure)) and left > 1.0:
+                outcome = fit(task, left)
+                if outcome.failure and left < budget and time.monotonic() >= ends:
+                    continue
+                store.put(task, outcome)
+                progress.console.print(_line(task, outcome))
+            progress.advance(bar)
+
+
+def fit(task: Task, budget: float) -> Outcome:
+    """The outcome of one task; a failure is an outcome too."""
+    command = [sys.executable, "-m", "srflvm.bench.worker", json.dumps(asdict(task))]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        out, err = process.communicate(timeout=budget)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return Outcome(failure=f"over the budget of {budget:.0f} s")
+    except BaseException:
+        _end(process)
+        raise
+    if process.returncode:
+        return Outcome(failure=_last(err) or f"ended with code {process.returncode}")
+    return _parsed(out)
+
+
+def _parsed(out: str) -> Outcome:
+    try:
+        result = json.loads(_last(out))
+        return Outcome(tuple(result["scores"]), float(result["seconds"]))
+    except (ValueError, KeyError, TypeError):
+        return Outcome(failure=f"no result, but: {_last(out)[:200]}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the process with all that it started; its process group is its own."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _line(task: Task, outcome: Outcome) -> str:
+    name = f"{task.data}, {task.system}, seed {task.seed}" + (f", {task.share:.0%}" if task.share else "")
+    if outcome.failure:
+        return f"{name}: failed: {outcome.failure}"
+    return f"{name}: {', '.join(f'{score:.4f}' for score in outcome.scores)}, {outcome.seconds:.1f} s"

@@ -1,0 +1,69 @@
+"""The command `srflvm bench`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+QUICK_BUDGET, QUICK_TOTAL = 45.0, 270.0  # seconds of a fit, and of all
+
+
+class TableName(StrEnum):
+    """The paper's tables."""
+
+    table1 = "table1"
+    table2 = "table2"
+    table3 = "table3"
+    table4 = "table4"
+
+
+def bench(
+    table: Annotated[TableName, typer.Argument(help="Which of the paper's tables.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small data that need no files, one seed, at most 5 minutes.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="A system or a data set; may be repeated.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of data files; else SRFLVM_DATA.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, … of tables 1 and 2.")] = 5,
+    budget: Annotated[float | None, typer.Option(min=1.0, help="Seconds that a fit may take.")] = None,
+    store: Annotated[Path | None, typer.Option(help="File of finished fits; a run goes on from it.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for what is written.")] = Path(
+        "bench-output"
+    ),
+    retry: Annotated[bool, typer.Option("--retry", help="Run fits again that failed.")] = False,
+) -> None:
+    """Rerun a table of the paper with all systems, and write our numbers beside the paper's."""
+    from rich.console import Console
+
+    from srflvm.bench import report, running
+    from srflvm.bench.store import Store
+    from srflvm.bench.tasks import plan
+
+    console = Console()
+    tasks = plan(
+        table.value, seeds=seeds, quick=quick, only=only or (), folder=None if data is None else str(data)
+    )
+    fits = Store(store or output / "fits.sqlite")
+    try:
+        running.run(
+            tasks,
+            fits,
+            budget=budget or (QUICK_BUDGET if quick else 86400.0),
+            total=QUICK_TOTAL if quick else float("inf"),
+            retry=retry,
+            console=console,
+        )
+        built = report.build(table.value, tasks, fits)
+    finally:
+        fits.close()
+    report.show(built, console)
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / f"{table.value}{'-quick' if quick else ''}.md"
+    path.write_text(report.markdown(built, " ".join(["srflvm", *sys.argv[1:]])), encoding="utf-8")
+    console.print(f"written to {path}")
+    if table is TableName.table3:
+        report.picture(built, path.with_suffix(".png"))

@@ -1,0 +1,152 @@
+"""Files as their publishers distribute them: IDX, CIFAR batches, MAT, CSV."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from srflvm.exceptions import DataError
+
+Pixels = npt.NDArray[np.uint8]
+
+_IDX_BYTES = 0x08
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a plain or gzipped file."""
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def read_idx(path: Path) -> Pixels:
+    """An array of bytes in IDX: two zero bytes, the type, the number of dimensions, big-endian sizes."""
+    content = read_bytes(path)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _IDX_BYTES:
+        raise DataError(f"{path} is not an IDX file of bytes.")
+    n_dimensions = content[3]
+    start = 4 + 4 * n_dimensions
+    shape = struct.unpack(f">{n_dimensions}I", content[4:start]) if len(content) >= start else ()
+    if len(content) - start != int(np.prod(shape)) or not shape:
+        raise DataError(f"{path} is cut short or too long for the shape {shape} that it declares.")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def read_cifar_batch(path: Path) -> tuple[Pixels, Pixels]:
+    """Images (n, 3, 32, 32) and labels (n,) of one batch, binary (.bin) or for Python."""
+    content = read_bytes(path)
+    if path.name.endswith((".bin", ".bin.gz")):
+        if len(content) % 3073:
+            raise DataError(f"{path} is not a whole number of CIFAR-10 records of 3073 bytes.")
+        records = np.frombuffer(content, np.uint8).reshape(-1, 3073)
+        return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+    batch = unpickle_arrays(content, path)
+    try:
+        return batch[b"data"].reshape(-1, 3, 32, 32), np.asarray(batch[b"labels"], np.uint8)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is not a batch of CIFAR-10: it has no data and labels.") from error
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles plain containers and NumPy arrays; no other class or function is ever looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        module = module.replace("numpy.core", "numpy._core")
+        if (module, name) == ("numpy._core.multiarray", "_reconstruct"):
+            return np.empty(0).__reduce__()[0]
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in old protocols
+            return _encode_latin
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
+
+
+def _encode_latin(text: str, encoding: str) -> bytes:
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"the encoding {encoding} is not allowed")
+    return text.encode("latin-1")
+
+
+def unpickle_arrays(content: bytes, path: Path) -> Any:
+    """A pickle of plain containers and NumPy arrays, strings of Python 2 as bytes. Runs no code."""
+    try:
+        return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:
+        raise DataError(f"{path} is not a pickle of plain arrays: {error}.") from error
+
+
+def grey(images: Pixels) -> Pixels:
+    """Luma of ITU-R 601, 0.299 R + 0.587 G + 0.114 B, rounded: (n, 3, h, w) to (n, h, w)."""
+    result = np.empty((len(images), *images.shape[2:]), np.uint8)
+    weights = np.array([19595, 38470, 7471], np.uint32)  # of 2^16
+    for start in range(0, len(images), 5000):
+        rows = slice(start, start + 5000)
+        luma = np.einsum("c,nchw->nhw", weights, images[rows].astype(np.uint32))
+        result[rows] = (luma + 2**15) >> 16
+    return result
+
+
+def shrink(images: Pixels, size: int) -> Pixels:
+    """Square images (n, h, h) at size x size: bilinear, the triangle as wide as a pixel of the result.
+
+    Whole numbers throughout, as imaging software does it: weights in units of 2^-22, and grey values rounded
+    after the first of the two passes and after the second. All are below 2^53, so float64 is exact.
+    """
+    unit = 2.0**22
+    weights = np.floor(unit * _triangles(images.shape[1], size) + 0.5)
+    across = np.floor(images.astype(np.float64) @ weights.T / unit + 0.5)
+    return np.floor(weights @ across / unit + 0.5).astype(np.uint8)
+
+
+def _triangles(old: int, new: int) -> npt.NDArray[np.float64]:
+    """Weights (new, old): pixel i of the result is at (i + ½) old / new, triangles reach old / new far."""
+    step = old / new
+    centres = (np.arange(new) + 0.5) * step
+    distances = np.abs(np.arange(old) + 0.5 - centres[:, None]) / step
+    weights = np.maximum(1.0 - distances, 0.0)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def read_mat(path: Path, *names: str) -> list[Any]:
+    """Variables of a MATLAB file."""
+    from scipy.io import loadmat
+
+    content = loadmat(io.BytesIO(read_bytes(path)))
+    absent = [name for name in names if name not in content]
+    if absent:
+        raise DataError(f"{path} has no variable {absent[0]!r}.")
+    return [content[name] for name in names]
+
+
+def read_columns(path: Path, *wanted: str) -> list[list[str]]:
+    """Columns of a CSV file, each the first whose heading holds the wanted text.
+
+    Headings are compared by their ASCII letters and digits alone: accents come in several encodings.
+    """
+    rows = [row for row in csv.reader(io.StringIO(read_bytes(path).decode("latin-1"))) if any(row)]
+    headings = [_plain(text) for text in rows[0]] if rows else []
+    columns = []
+    for name in wanted:
+        found = [index for index, heading in enumerate(headings) if _plain(name) in heading]
+        if not found:
+            raise DataError(f"{path} has no column {name!r}; its columns are {', '.join(rows[0])}.")
+        columns.append([row[found[0]].strip() for row in rows[1:]])
+    return columns
+
+
+def whole_numbers(path: Path, columns: list[list[str]]) -> npt.NDArray[np.float64]:
+    """Columns of text such as 1,704 to an array (N, M)."""
+    try:
+        return np.array([[float(text.replace(",", "")) for text in column] for column in columns]).T
+    except ValueError as error:
+        raise DataError(f"{path} has an entry that is not a number: {error}.") from error
+
+
+def _plain(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isascii() and character.isalnum())

@@ -1,0 +1,21 @@
+"""Systems for the tests of `srflvm.bench`: what may happen to a fit."""
+
+import time
+
+import numpy as np
+
+
+class Stub:
+    def __init__(self, random_state=None, behaviour="fine"):
+        self.random_state = random_state
+        self.behaviour = behaviour
+
+    def fit_transform(self, Y):
+        if self.behaviour == "slow":
+            time.sleep(600)
+        if self.behaviour == "broken":
+            raise RuntimeError("no convergence after\n7 steps")
+        if self.behaviour == "infinite":
+            return np.full((len(Y), 2), np.inf)
+        print("a line of its own")
+        return Y[:, 2:4] if self.random_state else Y

@@ -1,0 +1,181 @@
+"""The frame of `srflvm bench`, with a stub in place of systems."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from srflvm.baselines import SYSTEMS
+from srflvm.bench import paper, report, running, views, worker
+from srflvm.bench.store import Outcome, Store
+from srflvm.bench.tasks import TABLE1_DATA, TABLE1_SYSTEMS, Task, plan
+from srflvm.cli import app
+from srflvm.datasets import load_digits
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store(tmp_path / "deep" / "fits.sqlite")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def stubs_importable(monkeypatch):
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+
+
+def stub(behaviour, seed=0, system="PCA"):
+    settings = {"behaviour": behaviour}
+    return Task("embedding", "digits", system, seed=seed, path="stub_systems:Stub", settings=settings)
+
+
+def test_outcomes_of_processes(stubs_importable, store):
+    running.run([stub("fine")], store, budget=120, console=Console(quiet=True))
+    data = load_digits()
+    expected = worker.accuracy(data.Y[:300], data.labels[:300], 1)
+    assert store.get(stub("fine")).scores == (expected,)
+    assert store.get(stub("fine")).seconds < 10
+    assert running.fit(stub("broken"), 120).failure == "7 steps"
+    assert running.fit(stub("slow"), 1.5).failure == "over the budget of 2 s"
+
+
+def test_an_interrupted_run_goes_on(monkeypatch, store):
+    ran = []
+
+    def fit(task, budget):
+        ran.append((task.seed, budget))
+        if task.seed == 1 and len(ran) == 2:
+            raise KeyboardInterrupt
+        return Outcome(failure="odd") if task.seed == 2 else Outcome((0.5,), 1.0)
+
+    monkeypatch.setattr(running, "fit", fit)
+    tasks = [stub("fine", seed) for seed in range(3)]
+    quiet = {"budget": 7.0, "console": Console(quiet=True)}
+    with pytest.raises(KeyboardInterrupt):
+        running.run(tasks, store, **quiet)
+    running.run(tasks, store, **quiet)
+    running.run(tasks, store, **quiet)
+    assert ran == [(0, 7.0), (1, 7.0), (1, 7.0), (2, 7.0)]
+    running.run(tasks, store, retry=True, **quiet)
+    assert ran[4:] == [(2, 7.0)]
+    running.run([stub("fine", 9)], store, total=0.0, **quiet)
+    assert store.get(stub("fine", 9)) is None
+
+
+def test_a_fit_cut_short_by_the_total_is_no_failure(monkeypatch, store):
+    def fit(task, budget):
+        time.sleep(budget + 0.01)
+        return Outcome(failure="over the budget")
+
+    monkeypatch.setattr(running, "fit", fit)
+    quiet = Console(quiet=True)
+    running.run([stub("fine")], store, budget=60.0, total=1.2, console=quiet)
+    assert store.get(stub("fine")) is None
+    running.run([stub("fine")], store, budget=0.01 + 1.0, total=60.0, console=quiet)
+    assert store.get(stub("fine")).failure == "over the budget"
+
+
+def test_worker_refuses_what_is_not_finite(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    with pytest.raises(ArithmeticError, match="not finite"):
+        worker.measure(stub("infinite"))
+
+
+def test_report_has_means_paper_best_and_failures(store):
+    tasks = [
+        Task("embedding", "mnist", name, seed=seed) for name in ("PCA", "VAE", "t-SNE") for seed in (0, 1)
+    ]
+    outcomes = [
+        Outcome((0.3,), 1.0),
+        Outcome((0.4,), 2.0),
+        Outcome((0.6,), 9.0),
+        Outcome(failure="odd"),
+        None,
+        None,
+    ]
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        if outcome is not None:
+            store.put(task, outcome)
+    text = report.markdown(report.build("table1", tasks, store), "srflvm bench table1")
+    assert "| PCA | 0.350 ± 0.071 (paper 0.365 ± 0.012) |" in text
+    assert "| VAE | **0.600 (1 of 2)** (paper 0.643 ± 0.021) |" in text
+    assert "| t-SNE | - |" in text
+    assert "- VAE, mnist: odd" in text
+    assert "`srflvm bench table1`" in text
+    assert "scikit-learn" in text
+    times = report.markdown(report.build("table2", tasks, store), "")
+    assert "| PCA | **1.50 ± 0.71** (paper 0.056 ± 0.010) |" in times
+
+
+def test_tables_three_and_four(store, tmp_path):
+    three = plan("table3", seeds=5, only=["VAE", "mnist-full"])
+    (task,) = three
+    store.put(task, Outcome(tuple(np.linspace(0.7, 0.8, 9)), 3.0))
+    built = report.build("table3", three, store)
+    assert built.rows["mnist-full, VAE"][0][1:3] == ("0.700", "0.728")
+    report.picture(built, tmp_path / "table3.png")
+    assert (tmp_path / "table3.png").stat().st_size > 1000
+    four = plan("table4", seeds=1, only=["BGPLVM", "mean", "brendan"])
+    assert [(each.system, each.share) for each in four if each.system == "mean"] == [
+        ("mean", 0.1),
+        ("mean", 0.3),
+        ("mean", 0.6),
+    ]
+    built = report.build("table4", four, store)
+    assert [cell.paper for cell in built.rows["BGPLVM"]] == ["0.006", "0.041", "0.087", "0.197"]
+
+
+def test_imputation_of_column_means():
+    data = load_digits().rows(np.arange(300))
+    Y = data.Y.astype(float)
+    holes, scored = views.with_holes(Y, 0.3)
+    found = worker.measure(Task("imputation", "digits", "mean", share=0.3))
+    expected = np.mean(((np.nanmean(holes, axis=0) - Y)[scored]) ** 2)
+    np.testing.assert_allclose(found["scores"], expected, rtol=1e-12)
+    assert abs(scored.mean() - 0.3) < 0.01
+
+
+def test_views():
+    digits = load_digits().rows(np.arange(20))
+    np.testing.assert_array_equal(views.view(digits, "binary"), digits.Y > 0.5)
+    counts = views.view(digits, "counts")
+    np.testing.assert_array_equal(counts, np.rint(counts))
+    assert counts.max() == 255
+    synthetic = views.load("synthetic-counts", None, 0)
+    np.testing.assert_array_equal(views.view(synthetic, "counts"), synthetic.Y)
+    assert 0.2 < views.view(synthetic, "binary").mean() <= 0.5
+    assert set(synthetic.labels) == {0, 1, 2, 3}
+
+
+def test_plans_and_paper():
+    assert set(paper.TABLE1) <= set(TABLE1_SYSTEMS) <= set(SYSTEMS)
+    assert {"t-SNE", "UMAP", "DCA"} <= set(TABLE1_SYSTEMS)
+    assert all(set(row) == set(TABLE1_DATA) for row in (*paper.TABLE1.values(), *paper.TABLE2.values()))
+    assert all(len(row) == 9 for system in paper.TABLE3.values() for row in system.values())
+    assert len(plan("table1", seeds=5)) == 5 * len(TABLE1_DATA) * len(TABLE1_SYSTEMS)
+    assert {task.data for task in plan("table1", seeds=5, quick=True)} == {"digits", "synthetic-counts"}
+    with pytest.raises(ValueError, match="'PCB' is neither"):
+        plan("table1", seeds=1, only=["PCB"])
+
+
+def test_command(tmp_path, monkeypatch):
+    def fit_here(task, budget):
+        found = worker.measure(task)
+        return Outcome(tuple(found["scores"]), found["seconds"])
+
+    monkeypatch.setattr(running, "fit", fit_here)
+    arguments = ["bench", "table1", "--quick", "--only", "PCA", "--only", "digits", "-o", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    text = (tmp_path / "table1-quick.md").read_text(encoding="utf-8")
+    data = load_digits().rows(np.arange(300))
+    U, values, _ = np.linalg.svd(data.Y.astype(float) - data.Y.mean(axis=0, dtype=float))
+    expected = worker.accuracy(U[:, :2] * values[:2], data.labels, 1)
+    assert f"| PCA | **{expected:.3f}** |" in text
+    assert (tmp_path / "fits.sqlite").exists()

@@ -1,0 +1,211 @@
+"""Loaders: each reads files made here, in the layout of the archives and as publishers write them."""
+
+import gzip
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+from sklearn.datasets import load_digits as sklearn_digits
+
+from srflvm import datasets
+from srflvm.datasets import _folder, _published
+from srflvm.exceptions import DataError
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SRFLVM_DATA", str(tmp_path))
+    return tmp_path
+
+
+def pixels(*shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def write_idx(path, array):
+    content = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def test_no_folder_is_an_error_that_names_the_remedy(monkeypatch, tmp_path):
+    monkeypatch.delenv("SRFLVM_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="argument folder, or set SRFLVM_DATA"):
+        datasets.load_mnist()
+    with pytest.raises(FileNotFoundError, match="nowhere, does not exist"):
+        datasets.load_mnist(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("load", "file", "address"),
+    [
+        (datasets.load_bridges, "bridges.npz", "cityofnewyork"),
+        (datasets.load_montreal, "comptagesvelo2015.csv", "montreal.ca"),
+        (datasets.load_newsgroups, "newsgroups.npz", "20Newsgroups"),
+        (datasets.load_mnist, "t10k-labels-idx1-ubyte", "lecun"),
+        (datasets.load_cifar10, "cifar10_gray20.npz", "toronto"),
+        (datasets.load_yale, "Yale_32x32.mat", "dengcai"),
+        (datasets.load_brendan, "frey_rawface.mat", "roweis"),
+    ],
+)
+def test_missing_files_are_named_with_folder_and_address(folder, load, file, address):
+    with pytest.raises(FileNotFoundError) as caught:
+        load()
+    message = str(caught.value)
+    assert file in message
+    assert str(folder) in message
+    assert address in message
+
+
+def test_a_wrong_checksum_names_file_sums_and_remedy(folder):
+    Y, labels = pixels(6, 1024), np.arange(6)
+    np.savez(folder / "yale.npz", Y=Y, labels=labels)
+    with pytest.raises(
+        DataError, match=r"yale\.npz has the SHA-256 sum [0-9a-f]{64}.*848cb65c.*verify=False"
+    ):
+        datasets.load_yale()
+    data = datasets.load_yale(verify=False)
+    np.testing.assert_array_equal(np.rint(data.Y * 255), Y)
+    np.testing.assert_array_equal(data.labels, labels)
+
+
+def test_a_known_checksum_is_accepted(folder, monkeypatch):
+    import hashlib
+
+    np.savez(folder / "brendan.npz", Y=pixels(5, 560))
+    found = hashlib.sha256((folder / "brendan.npz").read_bytes()).hexdigest()
+    monkeypatch.setitem(_folder.KNOWN_SUMS, "brendan.npz", found)
+    assert datasets.load_brendan().Y.shape == (5, 560)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_mnist_from_idx(folder, suffix):
+    train, test = pixels(1200, 28, 28), pixels(30, 28, 28, seed=1)
+    labels = pixels(1230, seed=2) % 10
+    write_idx(folder / f"train-images-idx3-ubyte{suffix}", train)
+    write_idx(folder / f"t10k-images-idx3-ubyte{suffix}", test)
+    write_idx(folder / f"train-labels-idx1-ubyte{suffix}", labels[:1200])
+    write_idx(folder / f"t10k-labels-idx1-ubyte{suffix}", labels[1200:])
+    data = datasets.load_mnist()
+    assert (data.name, data.likelihood, data.image_shape) == ("mnist", "gaussian", (28, 28))
+    np.testing.assert_array_equal(np.rint(data.Y[1200:] * 255), test.reshape(30, -1))
+    np.testing.assert_array_equal(data.labels, labels)
+    index = np.random.RandomState(3).permutation(1230)[:1000]
+    subset = datasets.load_mnist(subset="paper", random_state=3)
+    np.testing.assert_array_equal(subset.Y, data.Y[index])
+    np.testing.assert_array_equal(subset.labels, labels[index])
+
+
+def test_damaged_idx_is_refused(tmp_path):
+    write_idx(tmp_path / "images", pixels(3, 4, 4))
+    content = (tmp_path / "images").read_bytes()
+    for wrong, words in [
+        (content[:-1], "cut short"),
+        (b"\1" + content[1:], "not an IDX"),
+        (b"", "not an IDX"),
+    ]:
+        (tmp_path / "images").write_bytes(wrong)
+        with pytest.raises(DataError, match=words):
+            _published.read_idx(tmp_path / "images")
+
+
+@pytest.fixture
+def batches():
+    return [(pixels(500, 3072, seed=seed), pixels(500, seed=seed + 10) % 10) for seed in range(6)]
+
+
+CIFAR_NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+
+
+def test_cifar_from_python_and_binary_batches(folder, batches):
+    binary = folder / "cifar-10-batches-bin"
+    binary.mkdir()
+    for name, (images, labels) in zip(CIFAR_NAMES, batches, strict=True):
+        (binary / f"{name}.bin").write_bytes(np.column_stack([labels, images]).tobytes())
+    from_binary = datasets.load_cifar10(size=32)
+    assert from_binary.Y.shape == (3000, 1024)
+    for name, (images, labels) in zip(CIFAR_NAMES, batches, strict=True):
+        content = pickle.dumps({b"data": images, b"labels": labels.tolist()}, protocol=2)
+        (folder / name).write_bytes(content)
+    for batch in binary.iterdir():
+        batch.unlink()
+    from_pickles = datasets.load_cifar10(size=32)
+    np.testing.assert_array_equal(from_pickles.Y, from_binary.Y)
+    np.testing.assert_array_equal(from_pickles.labels, np.concatenate([labels for _, labels in batches]))
+    subset = datasets.load_cifar10(subset="paper")
+    assert subset.image_shape == (20, 20)
+    assert set(np.bincount(subset.labels, minlength=5)) <= set(range(401))
+    assert subset.labels.max() == 4
+
+
+def test_grey_and_smaller_images_agree_with_pillow():
+    image = pytest.importorskip("PIL.Image")
+    colour = pixels(20, 3, 32, 32)
+    pictures = [
+        image.fromarray(np.ascontiguousarray(each.transpose(1, 2, 0))).convert("L") for each in colour
+    ]
+    grey = _published.grey(colour)
+    np.testing.assert_array_equal(grey, [np.asarray(each) for each in pictures])
+    small = [np.asarray(each.resize((20, 20), image.Resampling.BILINEAR)) for each in pictures]
+    np.testing.assert_array_equal(_published.shrink(grey, 20), small)
+
+
+class Trap:
+    def __reduce__(self):
+        return (print, ("ran",))
+
+
+def test_pickles_run_no_code(folder, capsys):
+    (folder / "data_batch_1").write_bytes(pickle.dumps({b"data": Trap()}))
+    with pytest.raises(DataError, match=r"builtins\.print is not allowed"):
+        datasets.load_cifar10()
+    assert capsys.readouterr().out == ""
+    (folder / "data_batch_1").write_bytes(pickle.dumps({b"data": [1]}))
+    with pytest.raises(DataError):
+        datasets.load_cifar10()
+
+
+def test_faces_from_mat_are_upright(folder):
+    faces, frames = pixels(4, 32, 32), pixels(6, 28, 20)
+    down_columns = np.array([face.T.ravel() for face in faces])
+    savemat(folder / "Yale_32x32.mat", {"fea": down_columns.astype(float), "gnd": [[1], [1], [2], [2]]})
+    savemat(folder / "frey_rawface.mat", {"ff": frames.reshape(6, -1).T})
+    yale, brendan = datasets.load_yale(), datasets.load_brendan()
+    np.testing.assert_array_equal(np.rint(yale.Y * 255).reshape(-1, *yale.image_shape), faces)
+    np.testing.assert_array_equal(yale.labels, [0, 0, 1, 1])
+    np.testing.assert_array_equal(np.rint(brendan.Y * 255).reshape(-1, *brendan.image_shape), frames)
+    assert brendan.labels is None
+
+
+def test_bicycles_from_csv(folder):
+    bridges = "Date,Day,Brooklyn Bridge,Manhattan Bridge,Williamsburg Bridge,Queensboro Bridge\n"
+    bridges += '4/1/2017,Saturday,606,"1,446","1,915","1,430"\n4/3/17,Monday,"3,021",2,3,4\n'
+    (folder / "bridges.csv").write_text(bridges)
+    data = datasets.load_bridges()
+    np.testing.assert_array_equal(data.Y, [[606, 1446, 1915, 1430], [3021, 2, 3, 4]])
+    np.testing.assert_array_equal(data.labels, [0, 1])
+    assert data.likelihood == "negative_binomial"
+    lanes = "Berri1,Brébeuf,Maisonneuve_2,Maisonneuve_3,Rachel / Hôtel de Ville,Rachel / Papineau"
+    montreal = f"Date,,{lanes},René-Lévesque,Totem_Laurier,University\n"
+    montreal += "01/02/2015,00:00,1,,2,3,4,5,6,7,8\n14/07/2015,00:00,9,9,9,9,9,9,9,9,9\n"
+    montreal += "16/11/2015,00:00,1,1,1,1,1,1,1,1,1\n"
+    for encoding in ("utf-8", "latin-1"):
+        (folder / "comptagesvelo2015.csv").write_text(montreal, encoding=encoding)
+        data = datasets.load_montreal()
+        np.testing.assert_array_equal(data.Y, [[1, 2, 3, 4, 5, 6, 7, 8], [9] * 8])
+        np.testing.assert_array_equal(data.labels, [0, 2])
+    (folder / "bridges.csv").write_text("Date,Brooklyn\n4/1/2017,1\n")
+    with pytest.raises(DataError, match="no column 'Manhattan'"):
+        datasets.load_bridges()
+
+
+def test_digits_and_bad_arguments(folder):
+    data = datasets.load_digits()
+    np.testing.assert_array_equal(data.Y * 16, sklearn_digits().data)
+    some = data.rows(np.array([5, 2]))
+    np.testing.assert_array_equal(some.labels, sklearn_digits().target[[5, 2]])
+    with pytest.raises(ValueError, match='"paper"'):
+        datasets.load_mnist(subset="small")
+    with pytest.raises(ValueError, match="20 or 32"):
+        datasets.load_cifar10(size=28)
