@@ -1,7 +1,7 @@
 """Small feed-forward networks, and the loop by which models are trained on batches of rows.
 
-A model is hashable (a frozen dataclass), so that it can be part of a compiled program and two fits of the same
-shape share one. The loop works in the precision of the data it is given.
+A model is hashable (a frozen dataclass), so that it can be part of a compiled program and two fits of the
+same shape share one. The loop works in the precision of the data it is given.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The vector-quantised autoencoder with an online clustered codebook (Zheng and Vedaldi, 2023).
 
-The encoder sends a row to x_n, the nearest of K codes e_k replaces it, and the decoder sees that code. With sg
-for "without gradient", the loss is
+The encoder sends a row to x_n, the nearest of K codes e_k replaces it, and the decoder sees that code. With
+sg for "without gradient", the loss is
 
     |y_n - decoder(x_n + sg(e - x_n))|^2 / M + |e - sg(x_n)|^2 / Q + commitment |sg(e) - x_n|^2 / Q,
 
-in which the first term's gradient passes the quantisation as if it were not there. Codes that no row is near to
-get no gradient and would never be used. So the average use of every code is tracked, and after each step codes
-are pulled to anchors, encoded rows of the batch, the more the less they are used,
+in which the first term's gradient passes the quantisation as if it were not there. Codes that no row is near
+to get no gradient and would never be used. So the average use of every code is tracked, and after each step
+codes are pulled to anchors, encoded rows of the batch, the more the less they are used,
 
     use_k <- decay use_k + (1 - decay) (share of rows nearest to e_k),
     pull_k = exp(-10 K use_k / (1 - decay) - 0.001),   e_k <- (1 - pull_k) e_k + pull_k anchor_k.

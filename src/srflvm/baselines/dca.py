@@ -4,11 +4,11 @@ An autoencoder with a narrow middle, without a prior on it, whose outputs are th
 of counts. With the size s_n of a row, its total divided by the median total, and the decoder's last hidden
 layer d_n,
 
-    mean_nm = s_n exp(W_mean d_n),   dispersion_nm = exp(W_dispersion d_n),   dropout_nm = sigmoid(W_dropout d_n),
+    mean_n = s_n exp(W_mean d_n),  dispersion_n = exp(W_dispersion d_n),  dropout_n = sigmoid(W_dropout d_n),
 
 and the loss is minus the log probability of the counts under the negative binomial distribution, or under a
-mixture of it (1 - dropout) and of zero (dropout). The input is log(1 + y_nm / s_n), with columns of zero mean and
-unit variance.
+mixture of it (1 - dropout) and of zero (dropout). The input is log(1 + y_nm / s_n), with columns of zero mean
+and unit variance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The variational autoencoder (Kingma and Welling, 2014).
 
-Latents x_n ~ N(0, I) are decoded by a network into the parameters of p(y_n | x_n); another network encodes y_n
-into q(x_n) = N(mean, diag(e^log_variance)). With one reparameterised draw x_n of q, the bound of a row is
+Latents x_n ~ N(0, I) are decoded by a network into the parameters of p(y_n | x_n); another network encodes
+y_n into q(x_n) = N(mean, diag(e^log_variance)). With one reparameterised draw x_n of q, the bound of a row is
 
     log p(y_n | x_n) - KL(q(x_n) || N(0, I)),   KL = 1/2 sum_q (mean^2 + e^log_variance - log_variance - 1).
 """
