@@ -1,0 +1,1 @@
+"""The systems that the paper compares with, each behind `fit_transform`."""
