@@ -1,4 +1,4 @@
-"""RFLVM by Markov chain Monte Carlo: the predecessor of this library's model (Zhang, Gundersen and Engelhardt)."""
+"""RFLVM by Markov chain Monte Carlo, the predecessor of this library's model."""
 
 from srflvm.baselines.rflvm._estimator import RFLVM, SweepProgress
 

@@ -8,9 +8,9 @@ from srflvm._types import FloatArray
 
 
 def split_rhat(chains: FloatArray) -> float:
-    """Split R-hat (Gelman et al., 2013) of draws (chains, n): every chain is cut in two halves; with W the mean
-    variance within the halves, n long, and B that of their means, sqrt((n - 1) / n + B / W). It is one where
-    nothing moves."""
+    """Split R-hat (Gelman et al., 2013) of draws (chains, n): every chain is cut in two halves; with W the
+    mean variance within the halves, n long, and B that of their means, it is sqrt((n - 1) / n + B / W). It is
+    one where nothing moves."""
     halves = _halves(chains)
     length = halves.shape[1]
     within = np.mean(np.var(halves, axis=1, ddof=1))
@@ -23,9 +23,9 @@ def split_rhat(chains: FloatArray) -> float:
 def effective_sample_size(chains: FloatArray) -> float:
     """Effective sample size of draws (chains, n), from the halves of the chains.
 
-    With s^2_j the autocovariance at lag j averaged over the halves, W their variance and V = W (n - 1) / n + B
-    as in `split_rhat`, the autocorrelation is rho_j = 1 - (W - s^2_j n / (n - 1)) / V. It is summed by Geyer
-    (1992): sums of neighbours rho_2t + rho_2t+1 are kept while positive, and made to fall.
+    With s^2_j the autocovariance at lag j averaged over the halves, W and B as in `split_rhat` and
+    V = W (n - 1) / n + B, the autocorrelation is rho_j = 1 - (W - s^2_j n / (n - 1)) / V. It is summed as in
+    Geyer (1992): sums of neighbours rho_2t + rho_2t+1 are kept while positive, and made to fall.
     """
     halves = _halves(chains)
     n_halves, length = halves.shape

@@ -50,9 +50,9 @@ class RFLVM(TransformerMixin, BaseEstimator):
     Pólya-gamma variables for logistic likelihoods), noise, amplitude and dispersions by their conditionals.
     The original sets latents to their best values instead of sampling them, and fixes the amplitude at one.
 
-    A fit stops when split R-hat of the log joint density over the kept draws is below 1.05 and their effective
-    sample size above 50, or after `n_burn + n_samples` sweeps. Of s sweeps the first min(s / 2, n_burn)
-    are not kept.
+    A fit stops when split R-hat of the log joint density over the kept draws is below 1.05 and their
+    effective sample size above 50, or after `n_burn + n_samples` sweeps. Of s sweeps the first
+    min(s / 2, n_burn) are not kept.
 
     Parameters
     ----------
@@ -209,7 +209,9 @@ def _watched(kept: Trace) -> dict[str, FloatArray]:
     steps = np.diff(kept.latents[:, :, rows], axis=2)
     distances = np.sqrt(np.sum(steps**2, axis=-1))
     named = {f"distance_{a}_{b}": distances[:, :, i] for i, (a, b) in enumerate(pairwise(rows.tolist()))}
-    scalars = {name: np.asarray(getattr(kept, name), float) for name in ("log_joint", "n_clusters", "amplitude")}
+    scalars = {
+        name: np.asarray(getattr(kept, name), float) for name in ("log_joint", "n_clusters", "amplitude")
+    }
     return scalars | named
 
 

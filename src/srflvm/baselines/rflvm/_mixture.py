@@ -163,7 +163,9 @@ def update_concentration(
     """Escobar and West (1995): given x ~ Beta(alpha + 1, n) and k clusters, alpha is Gamma(a + k, b - log x)
     with odds (a + k - 1) / (n (b - log x)), and Gamma(a + k - 1, b - log x) otherwise."""
     beta_key, choice_key, gamma_key = jax.random.split(key, 3)
-    parts = draw_gamma(beta_key, jnp.stack([concentration + 1.0, jnp.full_like(concentration, n_frequencies)]))
+    parts = draw_gamma(
+        beta_key, jnp.stack([concentration + 1.0, jnp.full_like(concentration, n_frequencies)])
+    )
     rate = base.rate + jnp.log1p(parts[1] / parts[0])
     shape = base.shape + n_clusters - 1.0
     odds = shape / (n_frequencies * rate)

@@ -1,6 +1,6 @@
 """The model: its state, priors and data, and the moves that every likelihood shares.
 
-    x_n ~ N(0, I),   h_m ~ N(0, a I),   bias_m ~ N(0, b),   f_nm = phi(x_n)'h_m + bias_m,   y_nm ~ p(. | f_nm),
+    x_n ~ N(0, I),   h_m ~ N(0, a I),   bias_m ~ N(0, b),   f_nm = phi(x_n)'h_m + bias_m,   y_nm ~ p(f_nm),
 
 with frequencies from the mixture of `_mixture`, the amplitude a ~ IG, and for the likelihoods that have them
 a noise variance ~ IG and dispersions log r_m ~ N.

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-# A bracket shrinks by more than a third with every rejection, on average of its logarithm: after this many the
-# vector stands still to rounding.
+# A bracket shrinks by more than a third with every rejection, on average of its logarithm: after this many
+# the vector stands still to rounding.
 _MOST_PROPOSALS = 100
 
 

@@ -1,8 +1,8 @@
 """Moves of the weights: columns of H with their biases, independent given the features.
 
-Under a Gaussian prior with variances v and a log likelihood sum_n shift_n f_n - precision_n f_n^2 / 2, a column
-is N(G^-1 Phi'shift, G^-1) with G = Phi' diag(precision) Phi + diag(1 / v). With G = C C', C^-T (C^-1 Phi'shift
-+ e) is a draw of it.
+Under a Gaussian prior with variances v and a log likelihood sum_n shift_n f_n - precision_n f_n^2 / 2, a
+column is N(G^-1 Phi'shift, G^-1) with G = Phi' diag(precision) Phi + diag(1 / v). With G = C C' and e normal,
+C^-T (C^-1 Phi'shift + e) is a draw of it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,8 @@ def slice_around(
 ) -> Array:
     """An elliptical slice move of every column, for any log likelihood of f (N, M) -> (M,).
 
-    The ellipse is that of the Gaussian N(c, G^-1) proportional to prior times exp(shift f - precision f^2 / 2)
-    (Nishihara, Murray and Adams, 2014); what is left for the level is the likelihood over the sites. This is
-    exact for any sites that do not depend on the weights; good ones make the rest nearly flat.
+    The ellipse is that of the Gaussian proportional to prior times exp(shift f - precision f^2 / 2) (Nishihara,
+    Murray and Adams, 2014); what is left for the level is the likelihood over the sites. This is exact for any sites that do not depend on the weights; good ones make the rest nearly flat.
     """
     precision, shift = sites
     regression = regress(phi, precision, shift, variances)
@@ -82,6 +81,4 @@ def slice_around(
 
 
 def _solve(factor: Array, right: Array, transposed: bool) -> Array:
-    return jax.lax.linalg.triangular_solve(
-        factor, right, left_side=True, lower=True, transpose_a=transposed
-    )
+    return jax.lax.linalg.triangular_solve(factor, right, left_side=True, lower=True, transpose_a=transposed)
