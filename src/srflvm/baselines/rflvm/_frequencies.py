@@ -1,7 +1,7 @@
 """Elliptical slice moves of one frequency after another, given the weights.
 
 Frequency l owns two features, u_n = (sin(w_l'x_n), cos(w_l'x_n)) / sqrt(F), with weights v_m in column m.
-Where the log likelihood is quadratic in f, sum_nm shift_nm f_nm - precision_nm f_nm^2 / 2, it is quadratic in u:
+Where the log likelihood is quadratic in f, sum_nm shift_nm f_nm - precision_nm f_nm^2 / 2, it is so in u:
 
     sum_n b_n'u_n - u_n'A_n u_n / 2,   A_n = sum_m precision_nm v_m v_m',
     b_n = sum_m (shift_nm - precision_nm f_nm) v_m + A_n u_n at the present u,

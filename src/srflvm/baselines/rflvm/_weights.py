@@ -63,8 +63,9 @@ def slice_around(
 ) -> Array:
     """An elliptical slice move of every column, for any log likelihood of f (N, M) -> (M,).
 
-    The ellipse is that of the Gaussian proportional to prior times exp(shift f - precision f^2 / 2) (Nishihara,
-    Murray and Adams, 2014); what is left for the level is the likelihood over the sites. This is exact for any sites that do not depend on the weights; good ones make the rest nearly flat.
+    The ellipse is that of the Gaussian proportional to prior times exp(shift f - precision f^2 / 2), as in
+    Nishihara, Murray and Adams (2014); what is left for the level is the likelihood over the sites. This is
+    exact for any sites that do not depend on the weights; good ones make the rest nearly flat.
     """
     precision, shift = sites
     regression = regress(phi, precision, shift, variances)
