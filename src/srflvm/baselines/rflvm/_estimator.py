@@ -1,0 +1,230 @@
+"""The estimator: chains, when they stop, and what is kept of them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from srflvm._types import FloatArray
+from srflvm._validation import check_choice, check_count
+from srflvm.baselines.rflvm import _diagnostics
+from srflvm.baselines.rflvm._families import FAMILIES
+from srflvm.baselines.rflvm._starting import first_state, make_data, make_prior
+from srflvm.baselines.rflvm._sweep import Trace, run
+from srflvm.compiling import quickly_compiled
+
+_SWEEPS_AT_ONCE = 20
+_FEWEST_SWEEPS = 100
+_LARGEST_RHAT = 1.05
+_SMALLEST_ESS = 50.0
+_N_DISTANCES = 5
+
+_run = quickly_compiled(run, static_argnames=("prior", "likelihood", "n_sweeps"))
+
+
+class SweepProgress(NamedTuple):
+    """What a callback sees after every few sweeps of a chain."""
+
+    chain: int
+    sweep: int
+    n_sweeps: int
+    log_joint: float
+    seconds: float
+
+
+class RFLVM(TransformerMixin, BaseEstimator):
+    """Random feature latent variable model by Markov chain Monte Carlo.
+
+    Every variable has a move that leaves the posterior as it is: assignments of frequencies to clusters by
+    collapsed Gibbs steps, frequencies and latents by elliptical slices, weights by Gibbs steps (with
+    Pólya-gamma variables for logistic likelihoods), noise, amplitude and dispersions by their conditionals.
+    The original sets latents to their best values instead of sampling them, and fixes the amplitude at one.
+
+    A fit stops when split R-hat of the log joint density over the kept draws is below 1.05 and their
+    effective sample size above 50, or after `n_burn + n_samples` sweeps. Of s sweeps the first
+    min(s / 2, n_burn) are not kept.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+    n_frequencies : int, default=50
+        The number of features is twice this.
+    likelihood : {"gaussian", "negative_binomial", "bernoulli", "poisson", "multinomial"}, default="gaussian"
+    n_burn, n_samples : int, default=1000
+    n_chains : int, default=1
+        Run one after another; diagnostics compare them, and the embedding comes from the one whose log joint
+        density is highest on average.
+    random_state : int, RandomState instance or None, default=None
+    callbacks : sequence of callables, default=()
+        Called with a `SweepProgress` every 20 sweeps; one that returns True ends the chain.
+
+    Attributes
+    ----------
+    embedding_ : (N, n_components)
+        Mean of the kept draws of the best chain, each turned or mirrored towards its most probable one.
+    draws_ : (n_kept, N, n_components)
+        The draws it is the mean of.
+    log_joint_ : (n_chains, n_sweeps)
+        Log joint density after every sweep, up to a constant.
+    rhat_, ess_ : dict
+        Split R-hat and effective sample size over the kept sweeps of all chains: of the log joint density,
+        number of clusters, amplitude, and distances between a few pairs of rows.
+    converged_ : bool
+    n_iter_ : int
+        Sweeps of each chain.
+    seconds_per_sweep_ : float
+        Without the first 20 sweeps of the first chain, which include compilation, unless there are no others.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        n_frequencies: int = 50,
+        likelihood: str = "gaussian",
+        n_burn: int = 1000,
+        n_samples: int = 1000,
+        n_chains: int = 1,
+        random_state: Any = None,
+        callbacks: Sequence[Callable[[SweepProgress], bool | None]] = (),
+    ):
+        self.n_components = n_components
+        self.n_frequencies = n_frequencies
+        self.likelihood = likelihood
+        self.n_burn = n_burn
+        self.n_samples = n_samples
+        self.n_chains = n_chains
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def fit(self, Y: Any, y: None = None) -> RFLVM:
+        self._check_parameters()
+        Y = validate_data(self, Y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
+        Y = np.asarray(Y)
+        _check_support(Y, self.likelihood)
+        with jax.enable_x64(True):
+            self._summarise(self._run_chains(Y))
+        if not self.converged_:
+            warnings.warn(
+                f"The chains did not converge in {self.n_iter_} sweeps (R-hat {self.rhat_['log_joint']:.3f}, "
+                f"effective sample size {self.ess_['log_joint']:.0f}): increase n_burn and n_samples.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def fit_transform(self, Y: Any, y: None = None, **_: Any) -> FloatArray:
+        return self.fit(Y).embedding_
+
+    def _check_parameters(self) -> None:
+        check_choice("likelihood", self.likelihood, tuple(FAMILIES))
+        for name in ("n_components", "n_frequencies", "n_samples", "n_chains"):
+            check_count(name, getattr(self, name))
+        check_count("n_burn", self.n_burn, 0)
+
+    def _run_chains(self, Y: FloatArray) -> Trace:
+        """All chains, a few sweeps of each in turn, until they agree. Entries of the trace are (chains,
+        sweeps, ...)."""
+        rng = check_random_state(self.random_state)
+        seeds = [rng.randint(2**31 - 1) for _ in range(self.n_chains)]
+        data = make_data(Y, self.likelihood)
+        sizes = self.n_components, self.n_frequencies
+        states = [first_state(Y, data, self.likelihood, *sizes, seed) for seed in seeds]
+        keys = [jax.random.key(seed) for seed in seeds]
+        arguments = jax.device_put(data), make_prior(self.n_components, self.likelihood), self.likelihood
+        pieces: list[list[Trace]] = [[] for _ in seeds]
+        n_sweeps, most, begun = 0, self.n_burn + self.n_samples, time.perf_counter()
+        is_stopped, compiled = False, begun
+        while n_sweeps < most and not is_stopped:
+            length = min(_SWEEPS_AT_ONCE, most - n_sweeps)
+            for chain in range(self.n_chains):
+                key = jax.random.fold_in(keys[chain], n_sweeps)
+                states[chain], piece = _run(key, states[chain], *arguments, n_sweeps=length)
+                pieces[chain].append(jax.tree.map(np.asarray, piece))
+                if n_sweeps == chain == 0:
+                    compiled = time.perf_counter()
+            n_sweeps += length
+            is_stopped = self._report(pieces, n_sweeps, most, begun) or self._has_converged(pieces, n_sweeps)
+        n_timed = self.n_chains * n_sweeps - min(_SWEEPS_AT_ONCE, most)
+        elapsed = time.perf_counter() - (compiled if n_timed else begun)
+        self.seconds_per_sweep_ = elapsed / (n_timed or n_sweeps)
+        return _joined(pieces)
+
+    def _report(self, pieces: list[list[Trace]], n_sweeps: int, most: int, begun: float) -> bool:
+        """Tell the callbacks; whether one of them wants to stop."""
+        seconds = time.perf_counter() - begun
+        stops = [
+            callback(SweepProgress(chain, n_sweeps, most, float(parts[-1].log_joint[-1]), seconds))
+            for chain, parts in enumerate(pieces)
+            for callback in self.callbacks
+        ]
+        return any(stop is True for stop in stops)
+
+    def _has_converged(self, pieces: list[list[Trace]], n_sweeps: int) -> bool:
+        if n_sweeps < _FEWEST_SWEEPS:
+            return False
+        log_joint = np.stack([np.concatenate([piece.log_joint for piece in parts]) for parts in pieces])
+        kept = log_joint[:, self._n_dropped(n_sweeps) :]
+        is_mixed = _diagnostics.split_rhat(kept) < _LARGEST_RHAT
+        return is_mixed and _diagnostics.effective_sample_size(kept) > _SMALLEST_ESS
+
+    def _n_dropped(self, n_sweeps: int) -> int:
+        return min(n_sweeps // 2, self.n_burn)
+
+    def _summarise(self, trace: Trace) -> None:
+        """Fitted attributes from the trace of all chains."""
+        self.log_joint_ = trace.log_joint
+        self.n_iter_ = trace.log_joint.shape[1]
+        kept = Trace(*(part[:, self._n_dropped(self.n_iter_) :] for part in trace))
+        watched = _watched(kept)
+        self.rhat_ = {name: _diagnostics.split_rhat(chains) for name, chains in watched.items()}
+        self.ess_ = {name: _diagnostics.effective_sample_size(chains) for name, chains in watched.items()}
+        is_mixed = self.rhat_["log_joint"] < _LARGEST_RHAT
+        self.converged_ = bool(is_mixed and self.ess_["log_joint"] > _SMALLEST_ESS)
+        best = int(np.argmax(kept.log_joint.mean(axis=1)))
+        most_probable = kept.latents[best, np.argmax(kept.log_joint[best])]
+        self.draws_ = _diagnostics.align(kept.latents[best], most_probable)
+        self.embedding_ = self.draws_.mean(axis=0)
+
+
+def _joined(pieces: list[list[Trace]]) -> Trace:
+    """The pieces of every chain put together, and the chains stacked."""
+    chains = [Trace(*(np.concatenate(parts) for parts in zip(*chain, strict=True))) for chain in pieces]
+    return Trace(*(np.stack(parts) for parts in zip(*chains, strict=True)))
+
+
+def _watched(kept: Trace) -> dict[str, FloatArray]:
+    """Quantities (chains, sweeps) that do not change when X turns: distances are those between rows spread
+    evenly over the table."""
+    rows = np.unique(np.linspace(0, kept.latents.shape[2] - 1, _N_DISTANCES + 1).astype(int))
+    steps = np.diff(kept.latents[:, :, rows], axis=2)
+    distances = np.sqrt(np.sum(steps**2, axis=-1))
+    named = {f"distance_{a}_{b}": distances[:, :, i] for i, (a, b) in enumerate(pairwise(rows.tolist()))}
+    scalars = {
+        name: np.asarray(getattr(kept, name), float) for name in ("log_joint", "n_clusters", "amplitude")
+    }
+    return scalars | named
+
+
+def _check_support(Y: FloatArray, likelihood: str) -> None:
+    """Refuse entries that the likelihood cannot produce."""
+    seen = Y[~np.isnan(Y)]
+    if np.isnan(Y).all(axis=0).any():
+        raise ValueError("Y has a column without any observed entry: leave it out.")
+    if likelihood == "bernoulli" and not np.isin(seen, (0.0, 1.0)).all():
+        raise ValueError("likelihood='bernoulli' needs entries 0 and 1: binarise Y first.")
+    if likelihood in ("negative_binomial", "poisson", "multinomial") and (
+        (seen < 0.0).any() or (seen != np.round(seen)).any()
+    ):
+        raise ValueError(f"likelihood={likelihood!r} needs counts, whole numbers from zero on.")
+    if likelihood == "multinomial" and (np.isnan(Y).any() or Y.shape[1] < 2):
+        raise ValueError("likelihood='multinomial' needs at least two columns and no missing entries.")

@@ -1,0 +1,182 @@
+"""A likelihood's part of a sweep: weights, frequencies, latents and its own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.special import gammaln
+
+from srflvm import polya_gamma
+from srflvm.baselines.rflvm import _frequencies, _weights
+from srflvm.baselines.rflvm._model import (
+    Data,
+    Prior,
+    State,
+    draw_inverse_gamma,
+    features,
+    functions,
+    log_inverse_gamma,
+    update_latents,
+    weight_variances,
+)
+from srflvm.baselines.rflvm._slices import elliptical_slice
+
+# Steps of iteratively reweighted least squares that place the ellipses of Poisson weights.
+_POISSON_STEPS = 3
+
+
+class Gaussian:
+    """y ~ N(f, noise). Missing entries are drawn at the start of every sweep; weights and noise are Gibbs
+    steps, and the moves of W and X see the data through Y H and H'H only."""
+
+    def sweep(self, key: Array, state: State, data: Data, prior: Prior) -> State:
+        keys = jax.random.split(key, 5)
+        y = self._completed(keys[0], state, data)
+        variances = weight_variances(state, prior)
+        phi = features(state.latents, state.frequencies)
+        state = state._replace(weights=_weights.draw_shared(keys[1], phi, y, state.noise, variances))
+        square = jnp.sum((y - phi @ state.weights.T) ** 2)
+        noise = draw_inverse_gamma(keys[2], prior.noise, jnp.asarray(float(y.size)), square)
+        state = _frequencies.update_shared(keys[3], state._replace(noise=noise), y)
+        gram, cross = state.weights.T @ state.weights, y @ state.weights
+        return update_latents(
+            keys[4], state, lambda phi: jnp.sum(phi * (cross - 0.5 * phi @ gram), axis=1) / noise
+        )
+
+    def _completed(self, key: Array, state: State, data: Data) -> Array:
+        draw = jax.random.normal(key, data.y.shape, data.y.dtype)
+        filled = functions(state) + jnp.sqrt(state.noise) * draw
+        return jnp.where(data.observed > 0.0, data.y, filled)
+
+    def log_prob(self, data: Data, f: Array, state: State) -> Array:
+        """log p(y | f) of all entries, (N, M), up to a constant."""
+        return -0.5 * ((data.y - f) ** 2 / state.noise + jnp.log(state.noise))
+
+    def log_own_prior(self, state: State, prior: Prior) -> Array:
+        return log_inverse_gamma(state.noise, prior.noise)
+
+
+class Logistic:
+    """y ~ Binomial(trials, 1 / (1 + exp(-f))): Bernoulli, and the multinomial by sticks.
+
+    Given omega ~ PG(trials, f) the likelihood is exp((y - trials / 2) f - omega f^2 / 2). Weights and
+    frequencies move given omega; omega is then forgotten, so that latents and dispersions see the likelihood
+    itself, and drawn afresh in the next sweep.
+    """
+
+    def sweep(self, key: Array, state: State, data: Data, prior: Prior) -> State:
+        keys = jax.random.split(key, 5)
+        trials = data.observed * self._trials(data, state)
+        omega = polya_gamma.sample(keys[0], trials, functions(state))
+        shift = data.observed * data.y - 0.5 * trials
+        phi = features(state.latents, state.frequencies)
+        weights = _weights.draw_sites(keys[1], phi, omega, shift, weight_variances(state, prior))
+        state = _frequencies.update_sites(keys[2], state._replace(weights=weights), omega, shift)
+        state = update_latents(keys[3], state, _row_likelihood(self.log_prob, data, state))
+        return self._update_own(keys[4], state, data, prior)
+
+    def log_prob(self, data: Data, f: Array, state: State) -> Array:
+        return data.y * f - self._trials(data, state) * jax.nn.softplus(f)
+
+    def log_own_prior(self, state: State, prior: Prior) -> Array:
+        return jnp.zeros(())
+
+    def _trials(self, data: Data, state: State) -> Array:
+        return jnp.broadcast_to(data.trials, data.y.shape)
+
+    def _update_own(self, key: Array, state: State, data: Data, prior: Prior) -> State:
+        return state
+
+
+class NegativeBinomial(Logistic):
+    """p(y) = Gamma(y + r) / (Gamma(r) y!) p^y (1 - p)^r, p = 1 / (1 + exp(-f)): y + r trials. The logarithm
+    of each r_m moves by elliptical slices under its normal prior, given f."""
+
+    def log_prob(self, data: Data, f: Array, state: State) -> Array:
+        r = jnp.exp(state.log_dispersion)
+        return gammaln(data.y + r) - gammaln(r) + super().log_prob(data, f, state)
+
+    def log_own_prior(self, state: State, prior: Prior) -> Array:
+        mean, std = prior.log_dispersion
+        return -0.5 * jnp.sum(((state.log_dispersion - mean) / std) ** 2)
+
+    def _trials(self, data: Data, state: State) -> Array:
+        return data.y + jnp.exp(state.log_dispersion)
+
+    def _update_own(self, key: Array, state: State, data: Data, prior: Prior) -> State:
+        mean, std = prior.log_dispersion
+        auxiliary_key, slice_key = jax.random.split(key)
+        auxiliary = std * jax.random.normal(auxiliary_key, state.log_dispersion.shape)
+        softplus = jnp.sum(data.observed * jax.nn.softplus(functions(state)), axis=0)
+
+        def log_likelihood(offset: Array) -> Array:
+            r = jnp.exp(mean + offset[:, 0])
+            entries = data.observed * (gammaln(data.y + r) - gammaln(r))
+            return jnp.sum(entries, axis=0) - r * softplus
+
+        offset = (state.log_dispersion - mean)[:, None]
+        moved = elliptical_slice(slice_key, offset, auxiliary[:, None], log_likelihood)
+        return state._replace(log_dispersion=mean + moved[:, 0])
+
+
+class Poisson:
+    """y ~ Poisson(exp(f)), without augmentation: everything moves by elliptical slices under the likelihood
+    itself. The ellipses of the weights come from least squares reweighted a few times."""
+
+    def sweep(self, key: Array, state: State, data: Data, prior: Prior) -> State:
+        keys = jax.random.split(key, 3)
+        phi, variances = features(state.latents, state.frequencies), weight_variances(state, prior)
+        weights = _weights.slice_around(
+            keys[0],
+            state.weights,
+            phi,
+            self._sites(phi, data, variances),
+            variances,
+            lambda f: jnp.sum(data.observed * self.log_prob(data, f, state), axis=0),
+        )
+        state = state._replace(weights=weights)
+        state = _frequencies.update_exact(
+            keys[1], state, lambda f: jnp.sum(data.observed * self.log_prob(data, f, state))
+        )
+        return update_latents(keys[2], state, _row_likelihood(self.log_prob, data, state))
+
+    def _sites(self, phi: Array, data: Data, variances: Array) -> tuple[Array, Array]:
+        """The quadratic approximation of the likelihood at log(y + 1/2), or the best fit to the one before:
+        precision exp(f) and shift y - exp(f) + exp(f) f. It knows the data and the features alone."""
+
+        def approximate(f: Array, _: None) -> tuple[Array, None]:
+            precision, shift = sites(f)
+            regression = _weights.regress(phi, precision, shift, variances)
+            return phi @ _weights.centre(regression).T, None
+
+        def sites(f: Array) -> tuple[Array, Array]:
+            mean = data.observed * jnp.exp(jnp.clip(f, -20.0, 20.0))
+            return mean, data.observed * data.y - mean + mean * f
+
+        f, _ = jax.lax.scan(approximate, jnp.log(data.y + 0.5), None, length=_POISSON_STEPS)
+        return sites(f)
+
+    def log_prob(self, data: Data, f: Array, state: State) -> Array:
+        return data.y * f - jnp.exp(f)
+
+    def log_own_prior(self, state: State, prior: Prior) -> Array:
+        return jnp.zeros(())
+
+
+def _row_likelihood(
+    log_prob: Callable[[Data, Array, State], Array], data: Data, state: State
+) -> Callable[[Array], Array]:
+    """From features (N, L) to the log likelihood of the rows (N,)."""
+    return lambda phi: jnp.sum(data.observed * log_prob(data, phi @ state.weights.T, state), axis=1)
+
+
+FAMILIES = {
+    "gaussian": Gaussian(),
+    "bernoulli": Logistic(),
+    "multinomial": Logistic(),
+    "negative_binomial": NegativeBinomial(),
+    "poisson": Poisson(),
+}

@@ -1,0 +1,80 @@
+"""From a table to data, priors and a first state of the sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from srflvm._types import FloatArray
+from srflvm.baselines.rflvm._mixture import Base, Components
+from srflvm.baselines.rflvm._model import Data, Prior, State
+from srflvm.compression import compress
+from srflvm.starts import pca_latents, starting_point
+
+# Biases of counts and of binary columns are on a logarithmic scale with an unknown origin.
+_WIDE = 100.0
+_SMALLEST_RATIO = 1e-4
+
+
+def make_prior(n_components: int, likelihood: str) -> Prior:
+    """Weak priors: covariances of clusters with mean I, a Gamma(1, 1) concentration."""
+    base = Base(kappa=1.0, nu=n_components + 2.0, scale=1.0, shape=1.0, rate=1.0)
+    return Prior(base, bias_variance=1.0 if likelihood == "gaussian" else _WIDE)
+
+
+def make_data(Y: FloatArray, likelihood: str) -> Data:
+    """Gaussian columns are centred and divided by one common standard deviation; rows of a multinomial become
+    binomial sticks: y_m of the trials that the columns before m have left, for all columns but the last."""
+    observed = ~np.isnan(Y)
+    trials: Any = np.ones(())
+    if likelihood == "gaussian":
+        centred = Y - np.nanmean(Y, axis=0)
+        Y = centred / (np.nanstd(centred) or 1.0)
+    elif likelihood == "multinomial":
+        trials = np.cumsum(np.where(observed, Y, 0.0)[:, ::-1], axis=1)[:, ::-1][:, :-1]
+        Y, observed = Y[:, :-1], observed[:, :-1]
+    return Data(np.where(observed, Y, 0.0), observed.astype(float), trials)
+
+
+def first_state(
+    Y: FloatArray, data: Data, likelihood: str, n_components: int, n_frequencies: int, seed: int
+) -> State:
+    """Latents from PCA of Y (of log(1 + Y) for counts, column means in holes), frequencies of the scale that
+    explains them best, all in one cluster, no weights, and biases that match the columns' means."""
+    rng = np.random.RandomState(seed)
+    table = Y if likelihood in ("gaussian", "bernoulli") else np.log1p(Y)
+    table = np.where(np.isnan(table), np.nanmean(table, axis=0), table)
+    compressed = compress(table, "auto")
+    latents = pca_latents(compressed, n_components, rng)
+    found = starting_point(
+        "pca", latents, compressed, rng, n_frequencies=n_frequencies, smallest_ratio=_SMALLEST_RATIO
+    )
+    n_columns = data.y.shape[1]
+    weights = np.zeros((n_columns, 2 * n_frequencies + 1))
+    weights[:, -1] = _first_biases(data, likelihood)
+    slots = n_frequencies, n_components
+    return State(
+        latents=latents,
+        frequencies=found.frequency_scale * rng.standard_normal(slots),
+        assignments=np.zeros(n_frequencies, np.int32),
+        concentration=np.ones(()),
+        components=Components(np.zeros(slots), np.zeros((*slots, n_components))),
+        weights=weights,
+        amplitude=np.ones(()),
+        noise=np.full((), 0.5),
+        log_dispersion=np.zeros(n_columns),
+    )
+
+
+def _first_biases(data: Data, likelihood: str) -> FloatArray:
+    """Where f would match the mean of each column, with r = 1 for negative binomials."""
+    n_observed = np.maximum(data.observed.sum(axis=0), 1.0)
+    mean = (data.y.sum(axis=0) + 0.5) / (n_observed + 1.0)
+    if likelihood == "gaussian":
+        return np.zeros(len(mean))
+    if likelihood in ("negative_binomial", "poisson"):
+        return np.log(mean)
+    trials = np.sum(data.observed * data.trials, axis=0)
+    share = (data.y.sum(axis=0) + 0.5) / (trials + 1.0)
+    return np.log(share) - np.log1p(-share)

@@ -1,0 +1,68 @@
+"""One sweep of the sampler through all variables, and the log joint density that it reports."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from srflvm.baselines.rflvm import _mixture
+from srflvm.baselines.rflvm._families import FAMILIES
+from srflvm.baselines.rflvm._model import Data, Prior, State, functions, log_prior, update_amplitude
+
+
+class Trace(NamedTuple):
+    """What is kept of a sweep."""
+
+    latents: Array
+    log_joint: Array
+    n_clusters: Array
+    amplitude: Array
+
+
+def sweep(key: Array, state: State, data: Data, prior: Prior, likelihood: str) -> State:
+    """Mixture, then the likelihood's variables, then the amplitude. Barriers keep the parts in this order,
+    one after another."""
+    mixture_key, family_key, amplitude_key = jax.random.split(key, 3)
+    state = jax.lax.optimization_barrier(update_mixture(mixture_key, state, prior))
+    state = jax.lax.optimization_barrier(FAMILIES[likelihood].sweep(family_key, state, data, prior))
+    return update_amplitude(amplitude_key, state, prior)
+
+
+def update_mixture(key: Array, state: State, prior: Prior) -> State:
+    """Assignments, concentration, means and covariances of the mixture, given W."""
+    keys = jax.random.split(key, 3)
+    assignments, clusters = _mixture.update_assignments(
+        keys[0], state.frequencies, state.assignments, state.concentration, prior.base
+    )
+    n_clusters = jnp.sum(clusters.count > 0.5)
+    concentration = _mixture.update_concentration(
+        keys[1], state.concentration, n_clusters, len(assignments), prior.base
+    )
+    components = _mixture.draw_components(keys[2], clusters, prior.base)
+    return state._replace(assignments=assignments, concentration=concentration, components=components)
+
+
+def log_joint(state: State, data: Data, prior: Prior, likelihood: str) -> Array:
+    """log p(Y, X, H, W, z, alpha, a, ...) up to a constant, with mu and Sigma integrated out."""
+    family = FAMILIES[likelihood]
+    entries = data.observed * family.log_prob(data, functions(state), state)
+    clusters, log_frequencies = _mixture.gather(state.frequencies, state.assignments, prior.base)
+    mixture = log_frequencies + _mixture.log_partition(clusters.count, state.concentration, prior.base)
+    return jnp.sum(entries) + mixture + log_prior(state, prior) + family.log_own_prior(state, prior)
+
+
+def run(
+    key: Array, state: State, data: Data, prior: Prior, likelihood: str, n_sweeps: int
+) -> tuple[State, Trace]:
+    """Some sweeps and their trace."""
+
+    def step(state: State, key: Array) -> tuple[State, Trace]:
+        state = sweep(key, state, data, prior, likelihood)
+        joint = log_joint(state, data, prior, likelihood)
+        n_clusters = jnp.sum(jnp.bincount(state.assignments, length=len(state.assignments)) > 0)
+        return state, Trace(state.latents, joint, n_clusters, state.amplitude)
+
+    return jax.lax.scan(step, state, jax.random.split(key, n_sweeps))
