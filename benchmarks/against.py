@@ -98,11 +98,7 @@ def by_incremental_pca(Y: np.ndarray, seed: int) -> np.ndarray:
 
 
 def by_gpy(Y: np.ndarray, seed: int) -> np.ndarray | None:
-<<<<<<< HEAD
-    from GPy.models import BayesianGPLVMMiniBatch  # pyright: ignore
-=======
-    from GPy.models.bayesian_gplvm_minibatch import BayesianGPLVMMiniBatch  # pyright: ignore[reportMissingImports]
->>>>>>> 30b063fea9f0b4be4f5a71e683add8b3ef62b88a
+    from GPy.models.bayesian_gplvm_minibatch import BayesianGPLVMMiniBatch  # pyright: ignore
 
     if len(Y) > MOST_ROWS_FOR_GPY:
         return None
