@@ -107,7 +107,7 @@ def linear_autoencoder():
 
 def mean_bound(parameters, y, n_draws=4000):
     keys = jax.random.split(jax.random.key(0), n_draws)
-    bounds = np.asarray(jax.vmap(lambda key: vae.Autoencoder(False).bound(parameters, key, y))(keys))
+    bounds = np.asarray(jax.vmap(lambda key: vae.Autoencoder(False).bound(parameters, key, y, jnp.ones_like(y)))(keys))
     return bounds.mean(axis=0), bounds.std(axis=0) / n_draws**0.5
 
 
@@ -126,7 +126,7 @@ def test_the_bound_is_below_an_importance_sampled_likelihood(linear_autoencoder)
     encoding = vae.encode(worse.encoder, jnp.asarray(y))
     wide = vae.Encoding(encoding.mean, encoding.log_variance + 1.0)
     draws = jax.vmap(lambda key: vae.draw(key, wide))(jax.random.split(jax.random.key(1), 20_000))
-    likelihood = jax.vmap(lambda x: vae.Autoencoder(False).log_likelihood(worse, x, jnp.asarray(y)))(draws)
+    likelihood = jax.vmap(lambda x: vae.Autoencoder(False).log_likelihood(worse, x, jnp.asarray(y), 1.0))(draws)
     square = (draws - wide.mean) ** 2 / jnp.exp(wide.log_variance)
     log_ratio = 0.5 * jnp.sum(square + wide.log_variance - draws**2, axis=-1)
     sampled = jax.scipy.special.logsumexp(likelihood + log_ratio, axis=0) - np.log(20_000)
@@ -145,6 +145,9 @@ def test_vae_keeps_clusters_apart(clusters):
     assert neighbour_accuracy(Z, labels) > 0.9
     assert model.bound_history_[-1] > model.bound_history_[0]
     np.testing.assert_array_equal(vae.VAE(**settings).fit_transform(Y), Z)
+    holes = np.random.default_rng(0).random(Y.shape) < 0.1
+    filled = vae.VAE(**settings).reconstruct(np.where(holes, np.nan, Y))
+    assert np.mean((filled - Y)[holes] ** 2) < 0.5 * np.mean((Y - Y.mean(axis=0))[holes] ** 2)
 
 
 def test_vae_of_binary_rows(clusters):

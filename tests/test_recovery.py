@@ -41,6 +41,20 @@ def test_s_curve_data_have_the_covariance_they_promise():
     assert np.array_equal(data.Y, make_s_curve_gp(40, 20_000, noise=0.5, random_state=0).Y)
 
 
+@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson", "negative_binomial"])
+def test_s_curve_data_of_other_kinds_have_the_moments_they_promise(likelihood):
+    """By z scores of sums over all columns, which are independent given F."""
+    data = make_s_curve_gp(30, 3000, likelihood=likelihood, dispersion=2.0, random_state=0)
+    mean = 1.0 / (1.0 + np.exp(-data.F)) if likelihood == "bernoulli" else np.exp(data.F)
+    extra = {"bernoulli": -(mean**2), "poisson": 0.0, "negative_binomial": mean**2 / 2.0}[likelihood]
+    residual, variance = data.Y - mean, mean + extra
+    assert abs(residual.sum()) < 4.0 * np.sqrt(variance.sum())
+    ratio = residual**2 / variance
+    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(ratio.size)
+    with pytest.raises(ValueError, match="likelihood='gamma'"):
+        make_s_curve_gp(likelihood="gamma")
+
+
 @pytest.fixture(scope="module")
 def s_curve():
     data = make_s_curve_gp(300, 60, random_state=3)

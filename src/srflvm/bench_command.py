@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,17 +13,20 @@ import typer
 QUICK_BUDGET, QUICK_TOTAL = 45.0, 270.0  # seconds of a fit, and of all
 
 
-class TableName(StrEnum):
-    """The paper's tables."""
+class Experiment(StrEnum):
+    """The paper's tables and figures."""
 
     table1 = "table1"
     table2 = "table2"
     table3 = "table3"
     table4 = "table4"
+    manifold = "manifold"
+    weights = "weights"
+    reconstructions = "reconstructions"
 
 
 def bench(
-    table: Annotated[TableName, typer.Argument(help="Which of the paper's tables.")],
+    experiment: Annotated[Experiment, typer.Argument(help="Which of the paper's tables and figures.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Small data that need no files, one seed, at most 5 minutes.")
     ] = False,
@@ -36,19 +40,18 @@ def bench(
     ),
     retry: Annotated[bool, typer.Option("--retry", help="Run fits again that failed.")] = False,
 ) -> None:
-    """Rerun a table of the paper with all systems, and write our numbers beside the paper's."""
+    """Rerun a table or a figure of the paper with all systems, and write our numbers beside the paper's."""
     from rich.console import Console
 
-    from srflvm.bench import report, running
+    from srflvm.bench import pictures, report, running, tables
     from srflvm.bench.store import Store
     from srflvm.bench.tasks import plan
 
-    console = Console()
-    tasks = plan(
-        table.value, seeds=seeds, quick=quick, only=only or (), folder=None if data is None else str(data)
-    )
-    fits = Store(store or output / "fits.sqlite")
-    try:
+    console, name, suffix = Console(), experiment.value, "-quick" if quick else ""
+    folder = None if data is None else str(data)
+    tasks = plan(name, seeds=seeds, quick=quick, only=only or (), folder=folder)
+    output.mkdir(parents=True, exist_ok=True)
+    with closing(Store(store or output / "fits.sqlite")) as fits:
         running.run(
             tasks,
             fits,
@@ -57,13 +60,11 @@ def bench(
             retry=retry,
             console=console,
         )
-        built = report.build(table.value, tasks, fits)
-    finally:
-        fits.close()
+        built = tables.build(name, tasks, fits)
+        drawn = pictures.draw(name, built, tasks, fits, output, suffix)
     report.show(built, console)
-    output.mkdir(parents=True, exist_ok=True)
-    path = output / f"{table.value}{'-quick' if quick else ''}.md"
-    path.write_text(report.markdown(built, " ".join(["srflvm", *sys.argv[1:]])), encoding="utf-8")
-    console.print(f"written to {path}")
-    if table is TableName.table3:
-        report.picture(built, path.with_suffix(".png"))
+    path = output / f"{name}{suffix}.md"
+    command = " ".join(["srflvm", *sys.argv[1:]])
+    text = report.markdown(built, command, [picture.name for picture in drawn])
+    path.write_text(text, encoding="utf-8")
+    console.print("written to", ", ".join(str(file) for file in (path, *drawn)))

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.linalg import solve_triangular
+from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
@@ -206,6 +207,11 @@ class GPLVMSVI(BaseEstimator):
             self.length_scales_ = np.exp(np.array(fit.parameters.kernel.log_length))
         self.bound_history_ = -np.array(fit.losses)
         return self.embedding_
+
+    def kernel_matrix(self) -> FloatArray:
+        """The kernel between all rows (N, N), without its amplitude."""
+        scaled = self.embedding_ / self.length_scales_
+        return np.exp(-0.5 * cdist(scaled, scaled, "sqeuclidean"))
 
 
 def starting_point(

@@ -158,7 +158,13 @@ class BGPLVM(_System):
 
     def fit_transform(self, Y: Any) -> FloatArray:
         target, _, _ = _standardised(np.asarray(Y, np.float64))
-        return np.array(self._fit(target).X.mean.values, np.float64)
+        model = self._fit(target)
+        self._kernel, self._latents = model.kern, np.array(model.X.mean.values, np.float64)
+        return self._latents
+
+    def kernel_matrix(self) -> FloatArray:
+        """The kernel between all rows (N, N) of the last `fit_transform`, without its amplitude."""
+        return np.asarray(self._kernel.K(self._latents) / self._kernel.variance, np.float64)
 
     def reconstruct(self, Y: Any) -> FloatArray:
         """The expected values of all entries (N, M) after a fit to those that are not NaN."""

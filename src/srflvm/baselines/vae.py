@@ -69,17 +69,25 @@ class Autoencoder:
 
     bernoulli: bool
 
-    def log_likelihood(self, parameters: Parameters, latents: Array, y: Array) -> Array:
-        """log p(y_n | x_n) of every row (B,). Greys between 0 and 1 count as averages of binary entries."""
+    def log_likelihood(self, parameters: Parameters, latents: Array, y: Array, observed: Array) -> Array:
+        """log p of what is observed of every row (B,). Greys between 0 and 1 count as averages of binary
+        entries."""
         f = apply_network(parameters.decoder, latents)
         if self.bernoulli:
-            return jnp.sum(y * f - jax.nn.softplus(f), axis=-1)
-        return jnp.sum(Gaussian().log_prob(y, f, {"log_noise": parameters.log_noise}), axis=-1)
+            entries = y * f - jax.nn.softplus(f)
+        else:
+            entries = Gaussian().log_prob(y, f, {"log_noise": parameters.log_noise})
+        return jnp.sum(observed * entries, axis=-1)
 
-    def bound(self, parameters: Parameters, key: Array, y: Array) -> Array:
-        """The bound of every row (B,), from one draw."""
+    def bound(self, parameters: Parameters, key: Array, y: Array, observed: Array) -> Array:
+        """The bound of every row (B,), from one draw. The encoder sees what stands in the holes of y."""
         encoding = encode(parameters.encoder, y)
-        return self.log_likelihood(parameters, draw(key, encoding), y) - divergence(encoding)
+        return self.log_likelihood(parameters, draw(key, encoding), y, observed) - divergence(encoding)
+
+    def mean(self, parameters: Parameters, latents: Array) -> Array:
+        """The mean of y given latents."""
+        f = apply_network(parameters.decoder, latents)
+        return jax.nn.sigmoid(f) if self.bernoulli else f
 
     def loss(self, parameters: Parameters, state: Any, key: Array, batch: Any) -> tuple[Array, Any]:
         return -jnp.mean(self.bound(parameters, key, *batch)), state
@@ -138,19 +146,31 @@ class VAE(BaseEstimator):
 
     def fit_transform(self, Y: Any) -> FloatArray:
         """Train on Y (N, M) and return the embedding (N, n_components)."""
-        Y = checked_rows(Y)
-        model = Autoencoder(self._is_bernoulli(Y))
-        if not model.bernoulli:
-            location, scale = Gaussian().units(Y)
-            Y = (Y - location) / scale
+        self._train(checked_rows(Y))
+        return self.embedding_
+
+    def reconstruct(self, Y: Any) -> FloatArray:
+        """All entries (N, M) decoded from the means of q(x_n), after training on those that are not NaN.
+        The encoder sees the column's mean where an entry is missing."""
+        return self._train(checked_rows(Y, with_holes=True))
+
+    def _train(self, Y: FloatArray) -> FloatArray:
+        """Fit; Y decoded from the embedding."""
+        observed = ~np.isnan(Y)
+        model = Autoencoder(self._is_bernoulli(Y[observed]))
+        Y = np.where(observed, Y, np.nanmean(Y, axis=0))
+        location, scale = (np.zeros(1), np.ones(1)) if model.bernoulli else Gaussian().units(Y)
         with jax.enable_x64(False):
             start_key, training_key = jax.random.split(random_key(self.random_state))
-            y = jnp.asarray(Y, jnp.float32)
+            y = jnp.asarray((Y - location) / scale, jnp.float32)
             training = Training(self.n_epochs, self.batch_size, self.learning_rate)
-            fit = train(model, self._start(start_key, Y.shape[1]), (y,), training, training_key)
-            self.embedding_ = np.asarray(encode(fit.parameters.encoder, y).mean, np.float64)
+            start, data = self._start(start_key, Y.shape[1]), (y, jnp.asarray(observed, jnp.float32))
+            fit = train(model, start, data, training, training_key)
+            latents = encode(fit.parameters.encoder, y).mean
+            decoded = np.asarray(model.mean(fit.parameters, latents), np.float64)
+        self.embedding_ = np.asarray(latents, np.float64)
         self.bound_history_ = -np.array(fit.losses)
-        return self.embedding_
+        return location + scale * decoded
 
     def _is_bernoulli(self, Y: FloatArray) -> bool:
         inside = bool(Y.min() >= 0.0 and Y.max() <= 1.0)

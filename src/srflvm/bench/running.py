@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -38,7 +39,7 @@ def run(
             known = store.get(task)
             left = min(budget, ends - time.monotonic())
             if (known is None or (retry and known.failure)) and left > 1.0:
-                outcome = fit(task, left)
+                outcome = fit(task, left, store.array_file(task))
                 if outcome.failure and left < budget and time.monotonic() >= ends:
                     continue
                 store.put(task, outcome)
@@ -46,9 +47,9 @@ def run(
             progress.advance(bar)
 
 
-def fit(task: Task, budget: float) -> Outcome:
+def fit(task: Task, budget: float, array_file: Path) -> Outcome:
     """The outcome of one task; a failure is an outcome too."""
-    command = [sys.executable, "-m", "srflvm.bench.worker", json.dumps(asdict(task))]
+    command = [sys.executable, "-m", "srflvm.bench.worker", json.dumps(asdict(task)), str(array_file)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

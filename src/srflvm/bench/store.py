@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from srflvm.bench.tasks import Task
 
@@ -22,9 +26,10 @@ class Outcome:
 
 
 class Store:
-    """An SQLite file of outcomes. A row appears whole or not at all."""
+    """An SQLite file of outcomes, and a folder of arrays beside it. A row appears whole or not at all."""
 
     def __init__(self, path: Path) -> None:
+        self._arrays = path.parent / f"{path.stem}-arrays"
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path)
         with self._connection:
@@ -47,6 +52,18 @@ class Store:
         values = (task.key, json.dumps(outcome.scores), outcome.seconds, outcome.failure, _now())
         with self._connection:
             self._connection.execute("INSERT OR REPLACE INTO fits VALUES (?, ?, ?, ?, ?)", values)
+
+    def array_file(self, task: Task) -> Path:
+        """Where the arrays of a task are, if it has any."""
+        return self._arrays / f"{hashlib.sha256(task.key.encode()).hexdigest()[:16]}.npz"
+
+    def arrays(self, task: Task) -> dict[str, Any]:
+        """The arrays of a task; nothing if it has not been run, or failed."""
+        path = self.array_file(task)
+        if not path.exists():
+            return {}
+        with np.load(path) as file:
+            return dict(file)
 
     def close(self) -> None:
         self._connection.close()

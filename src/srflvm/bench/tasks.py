@@ -1,10 +1,11 @@
-"""What is measured: one fit of one system to one data set, and the plan of every table."""
+"""What is measured: one fit of one system to one data set, and the plan of every experiment."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from srflvm.baselines import SYSTEMS
@@ -13,19 +14,36 @@ from srflvm.baselines.imputers import RIVALS
 TABLE1_DATA = ("bridges", "cifar-10", "mnist", "montreal", "newsgroups", "yale")
 TABLE3_DATA = ("cifar-10-32", "cifar-10-full", "mnist-full")
 TABLE4_DATA = ("cifar-10", "brendan")
-QUICK_DATA = ("digits", "synthetic-counts")
+QUICK_DATA = ("digits",)
+RECONSTRUCTED_DATA = ("mnist", "brendan")
+RECONSTRUCTED_SHARE = 0.6
 SHARES = (0.0, 0.1, 0.3, 0.6)
 
 _NOT_IN_TABLE1 = ("P-RFLVM", "M-RFLVM", "N-GPLVM-SVI", "B-GPLVM-SVI")
 TABLE1_SYSTEMS = tuple(name for name in SYSTEMS if name not in _NOT_IN_TABLE1)
 TABLE3_SYSTEMS = ("VAE", "G-OURS", "BGPLVM", "Isomap", "NBVAE", "CVQ-VAE", "t-SNE", "UMAP")
 TABLE4_SYSTEMS = ("VAE", "BGPLVM", "G-RFLVM", "G-OURS", *RIVALS)
+MANIFOLD_SYSTEMS = {
+    "gaussian": ("BGPLVM", "GPLVM-SVI", "G-RFLVM", "G-OURS"),
+    "negative_binomial": ("N-GPLVM-SVI", "N-RFLVM", "N-OURS"),
+    "bernoulli": ("B-GPLVM-SVI", "B-RFLVM", "B-OURS"),
+}
+TIMED_SYSTEMS = ("G-RFLVM", "G-OURS")
+TIMED_ROWS, TIMED_COLUMNS = (125, 250, 500, 1000), (25, 50, 100, 200)
+ROUTES = {
+    "gaussian": ("auto", "gradient"),
+    "bernoulli": ("sites", "polya_gamma", "polya_gamma_sampled", "gradient"),
+}
 
 # Fewer steps, so that a look at everything takes minutes.
 QUICK_SETTINGS: dict[str, dict[str, Any]] = {
-    "G-OURS": {"max_iter": 8},
-    "N-OURS": {"max_iter": 8},
-    "B-OURS": {"max_iter": 8},
+    **dict.fromkeys(("G-OURS", "N-OURS", "B-OURS"), {"max_iter": 8}),
+    **dict.fromkeys(
+        ("G-RFLVM", "N-RFLVM", "B-RFLVM", "P-RFLVM", "M-RFLVM"),
+        {"n_frequencies": 10, "n_burn": 20, "n_samples": 20},
+    ),
+    **dict.fromkeys(("VAE", "NBVAE", "CVQ-VAE", "DCA"), {"n_epochs": 30}),
+    **dict.fromkeys(("GPLVM-SVI", "N-GPLVM-SVI", "B-GPLVM-SVI"), {"n_epochs": 20, "n_inducing": 10}),
     "GPLVM": {"max_iter": 30},
     "BGPLVM": {"max_iter": 30, "n_inducing": 15},
     "t-SNE": {"max_iter": 300},
@@ -34,7 +52,7 @@ QUICK_SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Task:
-    """One fit. `kind` says what is measured of it: "embedding", "neighbours" or "imputation"."""
+    """One fit. `kind` says what is measured of it: "embedding", "neighbours", "imputation" or "manifold"."""
 
     kind: str
     data: str
@@ -54,38 +72,96 @@ class Task:
         return json.dumps(own, sort_keys=True)
 
 
-def task(kind: str, data: str, system: str, *, quick: bool = False, **rest: Any) -> Task:
-    """A fit of a system of `srflvm.baselines`."""
+def task(
+    kind: str,
+    data: str,
+    system: str,
+    *,
+    quick: bool = False,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    **rest: Any,
+) -> Task:
+    """A fit of a system of `srflvm.baselines`, with settings beyond those that are its own."""
     if system in RIVALS:
         return Task(kind, data, system, quick=quick, **rest)
     known = SYSTEMS[system]
-    settings = {**known.settings, **(QUICK_SETTINGS.get(system, {}) if quick else {})}
+    settings = {**known.settings, **(QUICK_SETTINGS.get(system, {}) if quick else {}), **settings}
     return Task(
         kind, data, system, quick=quick, path=known.path, suits=known.suits, settings=settings, **rest
     )
 
 
 def plan(
-    table: str, *, seeds: int, quick: bool = False, only: Iterable[str] = (), folder: str | None = None
+    experiment: str, *, seeds: int, quick: bool = False, only: Iterable[str] = (), folder: str | None = None
 ) -> list[Task]:
-    """All fits of a table. `only` names systems or data sets, or both."""
-    if table == "table4":
-        kind, data, systems, shares = "imputation", TABLE4_DATA, TABLE4_SYSTEMS, SHARES
-    elif table == "table3":
-        kind, data, systems, shares = "neighbours", TABLE3_DATA, TABLE3_SYSTEMS, (0.0,)
+    """All fits of an experiment. `only` names systems or data sets, or both."""
+    if experiment == "manifold":
+        tasks = _manifold_plan(quick)
+    elif experiment == "weights":
+        tasks = _weights_plan(quick)
     else:
-        kind, data, systems, shares = "embedding", TABLE1_DATA, TABLE1_SYSTEMS, (0.0,)
-    if quick:
-        data = QUICK_DATA[:1] if table in ("table3", "table4") else QUICK_DATA
-        seeds = 1
+        tasks = _table_plan(experiment, seeds, quick, folder)
+    data = tuple(dict.fromkeys(task.data for task in tasks))
+    systems = tuple(dict.fromkeys(task.system for task in tasks))
     chosen_data, chosen_systems = _chosen(tuple(only), data, systems)
+    return [task for task in tasks if task.data in chosen_data and task.system in chosen_systems]
+
+
+def _table_plan(experiment: str, seeds: int, quick: bool, folder: str | None) -> list[Task]:
+    kind, data, systems, shares = {
+        "table3": ("neighbours", TABLE3_DATA, TABLE3_SYSTEMS, (0.0,)),
+        "table4": ("imputation", TABLE4_DATA, TABLE4_SYSTEMS, SHARES),
+        "reconstructions": ("imputation", RECONSTRUCTED_DATA, ("G-OURS",), (RECONSTRUCTED_SHARE,)),
+    }.get(experiment, ("embedding", TABLE1_DATA, TABLE1_SYSTEMS, (0.0,)))
+    if quick:
+        data, seeds = QUICK_DATA, 1
     return [
         task(kind, name, system, quick=quick, seed=seed, share=share, folder=folder)
-        for name in chosen_data
-        for system in chosen_systems
+        for name in data
+        for system in systems
         for share in shares
         if not (system in RIVALS and share == 0.0)
-        for seed in range(seeds if table in ("table1", "table2") else 1)
+        for seed in range(seeds if kind == "embedding" else 1)
+    ]
+
+
+def curve(likelihood: str, n_rows: int, n_columns: int) -> str:
+    """The name of an S-curve as data."""
+    return f"s-curve {likelihood} {n_rows}x{n_columns}"
+
+
+def _manifold_plan(quick: bool) -> list[Task]:
+    """Every system of every likelihood at one size; then the wall times of some at others."""
+    default = (60, 12) if quick else (500, 100)
+    tasks = [
+        task("manifold", curve(likelihood, *default), system, quick=quick)
+        for likelihood, systems in MANIFOLD_SYSTEMS.items()
+        for system in systems
+    ]
+    rows, columns = ((30,), (6,)) if quick else (TIMED_ROWS, TIMED_COLUMNS)
+    sizes = [*((n, default[1]) for n in rows), *((default[0], m) for m in columns)]
+    return tasks + [
+        task("manifold", curve("gaussian", *size), system, quick=quick)
+        for system in TIMED_SYSTEMS
+        for size in sizes
+        if size != default
+    ]
+
+
+def _weights_plan(quick: bool) -> list[Task]:
+    """Our system with the weights handled in different ways, at the size of the default S-curve."""
+    size = (60, 12) if quick else (500, 100)
+    ours = {"gaussian": "G-OURS", "bernoulli": "B-OURS"}
+    return [
+        task(
+            "manifold",
+            curve(likelihood, *size),
+            ours[likelihood],
+            quick=quick,
+            settings={"inference": route},
+        )
+        for likelihood, routes in ROUTES.items()
+        for route in routes
     ]
 
 

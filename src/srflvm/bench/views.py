@@ -22,8 +22,7 @@ def load(name: str, folder: str | None, seed: int) -> Dataset:
         "cifar-10-32": lambda: datasets.load_cifar10(folder, size=32),
         "cifar-10-full": lambda: datasets.load_cifar10(folder),
         "mnist-full": lambda: datasets.load_mnist(folder),
-        "digits": lambda: datasets.load_digits().rows(np.arange(300)),
-        "synthetic-counts": lambda: _synthetic_counts(seed),
+        "digits": lambda: datasets.load_digits().rows(np.arange(200)),
     }
     return loaders[name]()
 
@@ -45,11 +44,3 @@ def with_holes(Y: FloatArray, share: float, seed: int = 0) -> tuple[FloatArray, 
     entries, or all if none is missing."""
     holes = np.random.RandomState(seed).rand(*Y.shape) < share
     return np.where(holes, np.nan, Y), holes if share else np.ones_like(holes)
-
-
-def _synthetic_counts(seed: int) -> Dataset:
-    """Poisson counts whose log rates are functions on the S-curve; labels are the quarters of its plane."""
-    curve = datasets.make_s_curve_gp(150, 20, random_state=seed)
-    Y = np.random.default_rng(seed).poisson(np.exp(1.0 + curve.F)).astype(np.float64)
-    quarters = (curve.X[:, 0] > 0) + 2 * (curve.X[:, 1] > np.median(curve.X[:, 1]))
-    return Dataset(Y, quarters.astype(np.int64), "synthetic-counts", "negative_binomial")

@@ -1,4 +1,5 @@
-"""One fit in a process of its own: takes a task as JSON, prints what it measured as the last line."""
+"""One fit in a process of its own: takes a task as JSON and a file for arrays, prints what it measured as
+the last line."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,24 +15,32 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.bench.tasks import Task
 from srflvm.bench.views import load, view, with_holes
+from srflvm.datasets.synthetic import make_s_curve_gp, s_curve_kernel
 
 NEIGHBOURS = range(2, 11)
+SHOWN_ROWS = 8
+OURS = "srflvm:SRFLVM"
 
 
 def measure(task: Task) -> dict[str, Any]:
-    """The scores of a task and the seconds of its fit."""
+    """The scores of a task, the seconds of its fit, and arrays for pictures."""
+    if task.kind == "manifold":
+        return _manifold(task)
     data = load(task.data, task.folder, task.seed)
     if task.kind == "imputation":
         return _imputation(task, np.asarray(data.Y, np.float64))
-    Y = view(data, task.suits)
-    system = _make(task)
+    Z, seconds = _embedding(task, make(task), view(data, task.suits))
+    counts = [1] if task.kind == "embedding" else list(NEIGHBOURS)
+    return {"scores": [accuracy(Z, data.labels, k) for k in counts], "seconds": seconds, "arrays": {}}
+
+
+def _embedding(task: Task, system: Any, Y: FloatArray) -> tuple[FloatArray, float]:
     started = time.perf_counter()
     Z = np.asarray(system.fit_transform(Y))
     seconds = time.perf_counter() - started
     if Z.shape[0] != len(Y) or not np.isfinite(Z).all():
         raise ArithmeticError(f"{task.system} returned an embedding that is not finite, or of another size.")
-    counts = [1] if task.kind == "embedding" else list(NEIGHBOURS)
-    return {"scores": [accuracy(Z, data.labels, k) for k in counts], "seconds": seconds}
+    return Z, seconds
 
 
 def accuracy(Z: FloatArray, labels: Any, k: int) -> float:
@@ -42,13 +52,43 @@ def accuracy(Z: FloatArray, labels: Any, k: int) -> float:
     return float(cross_val_score(KNeighborsClassifier(k), Z, labels, cv=folds).mean())
 
 
+def _manifold(task: Task) -> dict[str, Any]:
+    """R^2 of the latents after the best affine map, and the correlation of kernel matrices off the diagonal,
+    both against those that made the data."""
+    _, likelihood, size = task.data.split()
+    n_rows, n_columns = (int(number) for number in size.split("x"))
+    truth = make_s_curve_gp(n_rows, n_columns, likelihood=likelihood, random_state=task.seed)
+    system = make(task)
+    Z, seconds = _embedding(task, system, truth.Y)
+    kernel = system.kernel(Z, Z) if task.path == OURS else system.kernel_matrix()
+    fitted = affinely_mapped(Z, truth.X)
+    order = np.argsort(truth.position)
+    square = np.ix_(order, order)
+    kernels = s_curve_kernel(truth.X)[square], np.asarray(kernel)[square]
+    off_diagonal = ~np.eye(n_rows, dtype=bool)
+    correlation = np.corrcoef(kernels[0][off_diagonal], kernels[1][off_diagonal])[0, 1]
+    residual, spread = np.sum((truth.X - fitted) ** 2), np.sum((truth.X - truth.X.mean(axis=0)) ** 2)
+    arrays = {"X": truth.X[order], "fitted": fitted[order], "K": kernels[0], "kernel": kernels[1]}
+    return {"scores": [float(1.0 - residual / spread), float(correlation)], "seconds": seconds, "arrays": arrays}
+
+
+def affinely_mapped(Z: FloatArray, X: FloatArray) -> FloatArray:
+    """The affine map of Z that is nearest to X."""
+    design = np.column_stack([Z, np.ones(len(Z))])
+    return design @ np.linalg.lstsq(design, X, rcond=None)[0]
+
+
 def _imputation(task: Task, Y: FloatArray) -> dict[str, Any]:
     """The mean squared error of missing entries; of all entries if none is missing."""
     holes, scored = with_holes(Y, task.share, task.seed)
     started = time.perf_counter()
     fills = _fills(task, holes)
     seconds = time.perf_counter() - started
-    return {"scores": [min(float(np.mean((fill - Y)[scored] ** 2)) for fill in fills)], "seconds": seconds}
+    errors = [float(np.mean((fill - Y)[scored] ** 2)) for fill in fills]
+    best = int(np.argmin(errors))
+    shown = np.linspace(0, len(Y) - 1, SHOWN_ROWS).astype(int)
+    arrays = {"truth": Y[shown], "holes": holes[shown], "filled": np.where(scored, fills[best], Y)[shown]}
+    return {"scores": [errors[best]], "seconds": seconds, "arrays": arrays}
 
 
 def _fills(task: Task, holes: FloatArray) -> list[FloatArray]:
@@ -57,22 +97,34 @@ def _fills(task: Task, holes: FloatArray) -> list[FloatArray]:
         from srflvm.baselines.imputers import RIVALS
 
         return [filled for _, filled in RIVALS[task.system](holes)]
-    if task.path == "srflvm:SRFLVM":
+    if task.path == OURS:
         from srflvm import SRFLVMImputer
 
-        imputer = SRFLVMImputer(n_components="auto", random_state=task.seed).fit(holes)
-        model = imputer.estimator_
+        settings = {"max_iter": task.settings["max_iter"], "n_components": 2} if task.quick else {}
+        settings = {"n_components": "auto", "random_state": task.seed, **settings}
+        model = SRFLVMImputer(**settings).fit(holes).estimator_
         return [np.asarray(model.inverse_transform(model.embedding_))]
-    system = _make(task)
+    system = make(task)
     if not hasattr(system, "reconstruct"):
         raise NotImplementedError(f"{task.system} does not reconstruct entries.")
     return [np.asarray(system.reconstruct(holes))]
 
 
-def _make(task: Task) -> Any:
+def make(task: Task) -> Any:
+    """The system of a task."""
     module, _, name = task.path.partition(":")
     return getattr(import_module(module), name)(random_state=task.seed, **task.settings)
 
 
+def main(text: str, array_file: str) -> None:
+    """Measure; arrays are in the file before the result is printed."""
+    measured = measure(Task(**json.loads(text)))
+    arrays = measured.pop("arrays")
+    if arrays:
+        Path(array_file).parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(array_file, **arrays)
+    print(json.dumps(measured), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(Task(**json.loads(sys.argv[1])))), flush=True)
+    main(sys.argv[1], sys.argv[2])

@@ -5,45 +5,74 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit
 from sklearn.datasets import make_s_curve
 from sklearn.utils import check_random_state
 
 from srflvm._types import FloatArray
+from srflvm._validation import check_choice
 
 _PERIOD = 4.5
 
 
 class SCurve(NamedTuple):
-    """Observations Y (N, M), latents X (N, 2) and the noiseless functions F (N, M)."""
+    """Observations Y (N, M), latents X (N, 2), the functions F (N, M), and how far along the S each row lies
+    (N,)."""
 
     Y: FloatArray
     X: FloatArray
     F: FloatArray
+    position: FloatArray
 
 
 def make_s_curve_gp(
-    n_samples: int = 500, n_features: int = 100, *, noise: float = 0.1, random_state: Any = None
+    n_samples: int = 500,
+    n_features: int = 100,
+    *,
+    likelihood: str = "gaussian",
+    noise: float = 0.1,
+    dispersion: float = 10.0,
+    random_state: Any = None,
 ) -> SCurve:
     """The S-shaped manifold of the paper's appendix.
 
     Latents lie on an S in the plane, each coordinate of unit variance. Every column of F is a draw from a
     Gaussian process over them whose kernel is half radial basis function, exp(-|d|^2 / 2), and half
-    periodic, exp(-2 sum_q sin^2(d_q / 4.5)), with d the difference of two latents. Y adds Gaussian noise.
+    periodic, exp(-2 sum_q sin^2(d_q / 4.5)), with d the difference of two latents. Y is F with noise, or
+    binary with log odds F, or counts with log means F.
 
     Parameters
     ----------
     n_samples, n_features : int
+    likelihood : {"gaussian", "bernoulli", "poisson", "negative_binomial"}, default="gaussian"
+        How Y is drawn given F.
     noise : float, default=0.1
-        Standard deviation of the noise; the functions have variance one.
+        Standard deviation of Gaussian noise; the functions have variance one.
+    dispersion : float, default=10.0
+        r of negative binomial counts, whose variance is mean + mean^2 / r.
     random_state : int, RandomState instance or None, default=None
     """
+    check_choice("likelihood", likelihood, ("gaussian", "bernoulli", "poisson", "negative_binomial"))
     rng = check_random_state(random_state)
-    points, _ = make_s_curve(n_samples, random_state=rng)
+    points, position = make_s_curve(n_samples, random_state=rng)
     X = points[:, [0, 2]]
     X = X / X.std(axis=0)
     root = np.linalg.cholesky(s_curve_kernel(X) + 1e-8 * np.eye(n_samples))
     F = root @ rng.standard_normal((n_samples, n_features))
-    return SCurve(F + noise * rng.standard_normal(F.shape), X, F)
+    return SCurve(_observed(F, likelihood, noise, dispersion, rng), X, F, position)
+
+
+def _observed(
+    F: FloatArray, likelihood: str, noise: float, dispersion: float, rng: np.random.RandomState
+) -> FloatArray:
+    if likelihood == "gaussian":
+        return F + noise * rng.standard_normal(F.shape)
+    if likelihood == "bernoulli":
+        return (rng.uniform(size=F.shape) < expit(F)).astype(np.float64)
+    mean = np.exp(F)
+    if likelihood == "negative_binomial":
+        mean = mean * rng.gamma(dispersion, 1.0 / dispersion, F.shape)
+    return rng.poisson(mean).astype(np.float64)
 
 
 def s_curve_kernel(X: FloatArray) -> FloatArray:

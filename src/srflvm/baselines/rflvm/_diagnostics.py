@@ -55,11 +55,11 @@ def _autocovariance(rows: FloatArray) -> FloatArray:
     return np.fft.irfft(spectrum, 2 * length)[:, :length] / length
 
 
-def align(draws: FloatArray, target: FloatArray) -> FloatArray:
-    """Draws (n, N, Q), each turned or mirrored to be nearest to the target (N, Q).
+def turns(draws: FloatArray, target: FloatArray) -> FloatArray:
+    """Orthogonal matrices (n, Q, Q) that bring each of the draws (n, N, Q) nearest to the target (N, Q).
 
     The model does not change when X and W turn together. With the singular value decomposition
     X'target = U S V', U V' is the orthogonal matrix that brings X nearest.
     """
     left, _, right = np.linalg.svd(np.einsum("dnq,np->dqp", draws, target))
-    return draws @ (left @ right)
+    return left @ right

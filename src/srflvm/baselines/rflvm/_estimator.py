@@ -18,18 +18,18 @@ from sklearn.utils.validation import validate_data
 from srflvm._types import FloatArray
 from srflvm._validation import check_choice, check_count
 from srflvm.baselines.rflvm import _diagnostics
+from srflvm.baselines.rflvm._chains import Chains
 from srflvm.baselines.rflvm._families import FAMILIES
-from srflvm.baselines.rflvm._starting import first_state, make_data, make_prior
-from srflvm.baselines.rflvm._sweep import Trace, run
-from srflvm.compiling import quickly_compiled
+from srflvm.baselines.rflvm._starting import gaussian_units
+from srflvm.baselines.rflvm._sweep import Trace
+from srflvm.features import fourier_features
 
 _SWEEPS_AT_ONCE = 20
 _FEWEST_SWEEPS = 100
 _LARGEST_RHAT = 1.05
 _SMALLEST_ESS = 50.0
 _N_DISTANCES = 5
-
-_run = quickly_compiled(run, static_argnames=("prior", "likelihood", "n_sweeps"))
+_MOST_KERNELS = 20
 
 
 class SweepProgress(NamedTuple):
@@ -72,8 +72,8 @@ class RFLVM(TransformerMixin, BaseEstimator):
     ----------
     embedding_ : (N, n_components)
         Mean of the kept draws of the best chain, each turned or mirrored towards its most probable one.
-    draws_ : (n_kept, N, n_components)
-        The draws it is the mean of.
+    draws_, frequency_draws_ : (n_kept, N, n_components), (n_kept, n_frequencies, n_components)
+        The draws it is the mean of, and those of the frequencies, turned with them.
     log_joint_ : (n_chains, n_sweeps)
         Log joint density after every sweep, up to a constant.
     rhat_, ess_ : dict
@@ -83,7 +83,7 @@ class RFLVM(TransformerMixin, BaseEstimator):
     n_iter_ : int
         Sweeps of each chain.
     seconds_per_sweep_ : float
-        Without the first 20 sweeps of the first chain, which include compilation, unless there are no others.
+        Of one chain, without the first 20 sweeps, which include compilation, unless there are no others.
     """
 
     def __init__(
@@ -107,23 +107,45 @@ class RFLVM(TransformerMixin, BaseEstimator):
         self.callbacks = callbacks
 
     def fit(self, Y: Any, y: None = None) -> RFLVM:
+        self._run(Y, keeps_functions=False)
+        return self
+
+    def fit_transform(self, Y: Any, y: None = None, **_: Any) -> FloatArray:
+        return self.fit(Y).embedding_
+
+    def reconstruct(self, Y: Any) -> FloatArray:
+        """The posterior mean of all entries (N, M) after a fit to those that are not NaN, for Gaussian data:
+        that of f over the kept sweeps of the best chain, in the units of Y."""
+        if self.likelihood != "gaussian":
+            raise ValueError("Entries are reconstructed for likelihood='gaussian' only.")
+        functions = self._run(Y, keeps_functions=True)
+        location, scale = gaussian_units(np.asarray(Y, np.float64))
+        return location + scale * functions
+
+    def kernel_matrix(self) -> FloatArray:
+        """The kernel between all rows (N, N), without its amplitude: the mean over kept draws, which are
+        thinned to 20 at most."""
+        chosen = np.unique(np.linspace(0, len(self.draws_) - 1, _MOST_KERNELS).astype(int))
+        features = [fourier_features(self.draws_[i], self.frequency_draws_[i]) for i in chosen]
+        return np.mean([phi @ phi.T for phi in features], axis=0)
+
+    def _run(self, Y: Any, keeps_functions: bool) -> FloatArray | None:
+        """Fit; the mean of f if it is asked for."""
         self._check_parameters()
         Y = validate_data(self, Y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
         Y = np.asarray(Y)
         _check_support(Y, self.likelihood)
         with jax.enable_x64(True):
-            self._summarise(self._run_chains(Y))
+            chains = self._run_chains(Y, keeps_functions)
+        best = self._summarise(chains.trace())
         if not self.converged_:
             warnings.warn(
                 f"The chains did not converge in {self.n_iter_} sweeps (R-hat {self.rhat_['log_joint']:.3f}, "
                 f"effective sample size {self.ess_['log_joint']:.0f}): increase n_burn and n_samples.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
-
-    def fit_transform(self, Y: Any, y: None = None, **_: Any) -> FloatArray:
-        return self.fit(Y).embedding_
+        return chains.mean_functions(best, self._n_dropped(self.n_iter_)) if keeps_functions else None
 
     def _check_parameters(self) -> None:
         check_choice("likelihood", self.likelihood, tuple(FAMILIES))
@@ -131,57 +153,46 @@ class RFLVM(TransformerMixin, BaseEstimator):
             check_count(name, getattr(self, name))
         check_count("n_burn", self.n_burn, 0)
 
-    def _run_chains(self, Y: FloatArray) -> Trace:
-        """All chains, a few sweeps of each in turn, until they agree. Entries of the trace are (chains,
-        sweeps, ...)."""
+    def _run_chains(self, Y: FloatArray, keeps_functions: bool) -> Chains:
+        """All chains until they agree, a callback stops them, or the last sweep is made."""
         rng = check_random_state(self.random_state)
         seeds = [rng.randint(2**31 - 1) for _ in range(self.n_chains)]
-        data = make_data(Y, self.likelihood)
         sizes = self.n_components, self.n_frequencies
-        states = [first_state(Y, data, self.likelihood, *sizes, seed) for seed in seeds]
-        keys = [jax.random.key(seed) for seed in seeds]
-        arguments = jax.device_put(data), make_prior(self.n_components, self.likelihood), self.likelihood
-        pieces: list[list[Trace]] = [[] for _ in seeds]
-        n_sweeps, most, begun = 0, self.n_burn + self.n_samples, time.perf_counter()
+        chains = Chains(Y, self.likelihood, *sizes, seeds, keeps_functions)
+        most, begun = self.n_burn + self.n_samples, time.perf_counter()
         is_stopped, compiled = False, begun
-        while n_sweeps < most and not is_stopped:
-            length = min(_SWEEPS_AT_ONCE, most - n_sweeps)
-            for chain in range(self.n_chains):
-                key = jax.random.fold_in(keys[chain], n_sweeps)
-                states[chain], piece = _run(key, states[chain], *arguments, n_sweeps=length)
-                pieces[chain].append(jax.tree.map(np.asarray, piece))
-                if n_sweeps == chain == 0:
-                    compiled = time.perf_counter()
-            n_sweeps += length
-            is_stopped = self._report(pieces, n_sweeps, most, begun) or self._has_converged(pieces, n_sweeps)
-        n_timed = self.n_chains * n_sweeps - min(_SWEEPS_AT_ONCE, most)
+        while chains.n_sweeps < most and not is_stopped:
+            chains.advance(min(_SWEEPS_AT_ONCE, most - chains.n_sweeps))
+            if chains.n_sweeps <= _SWEEPS_AT_ONCE:
+                compiled = time.perf_counter()
+            is_stopped = self._report(chains, most, begun) or self._has_converged(chains)
+        n_timed = chains.n_sweeps - min(_SWEEPS_AT_ONCE, most)
         elapsed = time.perf_counter() - (compiled if n_timed else begun)
-        self.seconds_per_sweep_ = elapsed / (n_timed or n_sweeps)
-        return _joined(pieces)
+        self.seconds_per_sweep_ = elapsed / self.n_chains / (n_timed or chains.n_sweeps)
+        return chains
 
-    def _report(self, pieces: list[list[Trace]], n_sweeps: int, most: int, begun: float) -> bool:
+    def _report(self, chains: Chains, most: int, begun: float) -> bool:
         """Tell the callbacks; whether one of them wants to stop."""
-        seconds = time.perf_counter() - begun
+        seconds, log_joint = time.perf_counter() - begun, chains.log_joint[:, -1]
         stops = [
-            callback(SweepProgress(chain, n_sweeps, most, float(parts[-1].log_joint[-1]), seconds))
-            for chain, parts in enumerate(pieces)
+            callback(SweepProgress(chain, chains.n_sweeps, most, float(last), seconds))
+            for chain, last in enumerate(log_joint)
             for callback in self.callbacks
         ]
         return any(stop is True for stop in stops)
 
-    def _has_converged(self, pieces: list[list[Trace]], n_sweeps: int) -> bool:
-        if n_sweeps < _FEWEST_SWEEPS:
+    def _has_converged(self, chains: Chains) -> bool:
+        if chains.n_sweeps < _FEWEST_SWEEPS:
             return False
-        log_joint = np.stack([np.concatenate([piece.log_joint for piece in parts]) for parts in pieces])
-        kept = log_joint[:, self._n_dropped(n_sweeps) :]
+        kept = chains.log_joint[:, self._n_dropped(chains.n_sweeps) :]
         is_mixed = _diagnostics.split_rhat(kept) < _LARGEST_RHAT
         return is_mixed and _diagnostics.effective_sample_size(kept) > _SMALLEST_ESS
 
     def _n_dropped(self, n_sweeps: int) -> int:
         return min(n_sweeps // 2, self.n_burn)
 
-    def _summarise(self, trace: Trace) -> None:
-        """Fitted attributes from the trace of all chains."""
+    def _summarise(self, trace: Trace) -> int:
+        """Fitted attributes from the trace of all chains; which of them is the best."""
         self.log_joint_ = trace.log_joint
         self.n_iter_ = trace.log_joint.shape[1]
         kept = Trace(*(part[:, self._n_dropped(self.n_iter_) :] for part in trace))
@@ -192,14 +203,10 @@ class RFLVM(TransformerMixin, BaseEstimator):
         self.converged_ = bool(is_mixed and self.ess_["log_joint"] > _SMALLEST_ESS)
         best = int(np.argmax(kept.log_joint.mean(axis=1)))
         most_probable = kept.latents[best, np.argmax(kept.log_joint[best])]
-        self.draws_ = _diagnostics.align(kept.latents[best], most_probable)
+        turns = _diagnostics.turns(kept.latents[best], most_probable)
+        self.draws_, self.frequency_draws_ = kept.latents[best] @ turns, kept.frequencies[best] @ turns
         self.embedding_ = self.draws_.mean(axis=0)
-
-
-def _joined(pieces: list[list[Trace]]) -> Trace:
-    """The pieces of every chain put together, and the chains stacked."""
-    chains = [Trace(*(np.concatenate(parts) for parts in zip(*chain, strict=True))) for chain in pieces]
-    return Trace(*(np.stack(parts) for parts in zip(*chains, strict=True)))
+        return best
 
 
 def _watched(kept: Trace) -> dict[str, FloatArray]:

@@ -29,12 +29,18 @@ def make_data(Y: FloatArray, likelihood: str) -> Data:
     observed = ~np.isnan(Y)
     trials: Any = np.ones(())
     if likelihood == "gaussian":
-        centred = Y - np.nanmean(Y, axis=0)
-        Y = centred / (np.nanstd(centred) or 1.0)
+        location, scale = gaussian_units(Y)
+        Y = (Y - location) / scale
     elif likelihood == "multinomial":
         trials = np.cumsum(np.where(observed, Y, 0.0)[:, ::-1], axis=1)[:, ::-1][:, :-1]
         Y, observed = Y[:, :-1], observed[:, :-1]
     return Data(np.where(observed, Y, 0.0), observed.astype(float), trials)
+
+
+def gaussian_units(Y: FloatArray) -> tuple[FloatArray, float]:
+    """Means of the columns, and one standard deviation around them, of the entries that are not NaN."""
+    location = np.nanmean(Y, axis=0)
+    return location, float(np.nanstd(Y - location)) or 1.0
 
 
 def first_state(

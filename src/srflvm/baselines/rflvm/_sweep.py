@@ -17,6 +17,7 @@ class Trace(NamedTuple):
     """What is kept of a sweep."""
 
     latents: Array
+    frequencies: Array
     log_joint: Array
     n_clusters: Array
     amplitude: Array
@@ -56,13 +57,17 @@ def log_joint(state: State, data: Data, prior: Prior, likelihood: str) -> Array:
 
 def run(
     key: Array, state: State, data: Data, prior: Prior, likelihood: str, n_sweeps: int
-) -> tuple[State, Trace]:
-    """Some sweeps and their trace."""
+) -> tuple[State, Trace, Array]:
+    """Some sweeps, their trace, and the mean of f (N, M) over them."""
 
-    def step(state: State, key: Array) -> tuple[State, Trace]:
+    def step(carry: tuple[State, Array], key: Array) -> tuple[tuple[State, Array], Trace]:
+        state, total = carry
         state = sweep(key, state, data, prior, likelihood)
         joint = log_joint(state, data, prior, likelihood)
         n_clusters = jnp.sum(jnp.bincount(state.assignments, length=len(state.assignments)) > 0)
-        return state, Trace(state.latents, joint, n_clusters, state.amplitude)
+        trace = Trace(state.latents, state.frequencies, joint, n_clusters, state.amplitude)
+        return (state, total + functions(state)), trace
 
-    return jax.lax.scan(step, state, jax.random.split(key, n_sweeps))
+    start = state, jnp.zeros_like(data.y)
+    (state, total), trace = jax.lax.scan(step, start, jax.random.split(key, n_sweeps))
+    return state, trace, total / n_sweeps

@@ -1,0 +1,148 @@
+"""Pictures of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srflvm.bench.report import Report
+from srflvm.bench.store import Store
+from srflvm.bench.tasks import Task
+from srflvm.plot import require_matplotlib
+
+
+def draw(
+    experiment: str, report: Report, tasks: Sequence[Task], store: Store, folder: Path, suffix: str
+) -> list[Path]:
+    """Write the pictures of an experiment; their files. None for tables without any."""
+    if experiment == "table3":
+        return [_saved(neighbours(report), folder / f"table3{suffix}.png")]
+    if experiment == "weights":
+        return [_saved(kernels(tasks, store), folder / f"weights{suffix}.png")]
+    if experiment == "reconstructions":
+        return [_saved(reconstructions(tasks, store), folder / f"reconstructions{suffix}.png")]
+    if experiment == "manifold":
+        sizes = {task.data for task in tasks if task.system in ("N-OURS", "B-OURS")}
+        size = next(iter(sizes), "").split()[-1:]
+        shown = [task for task in tasks if not size or task.data.endswith(size[0])]
+        return [
+            _saved(kernels(shown, store), folder / f"manifold{suffix}.png"),
+            _saved(wall_times(tasks, store), folder / f"manifold-seconds{suffix}.png"),
+        ]
+    return []
+
+
+def neighbours(report: Report) -> Any:
+    """Lines of accuracy against k, ours and the paper's (dashed), one panel for each data set."""
+    names = tuple(dict.fromkeys(row.split(", ")[0] for row in report.rows))
+    figure, axes = _subplots(1, len(names), (5.0, 4.0))
+    for name, axis in zip(names, axes[0], strict=True):
+        own = {row: cells for row, cells in report.rows.items() if row.startswith(f"{name}, ")}
+        for number, (row, cells) in enumerate(own.items()):
+            colour = f"C{number % 10}"
+            axis.plot(range(2, 11), [cell.value for cell in cells], color=colour, label=row.split(", ")[1])
+            if cells[0].paper:
+                paper = [float(cell.paper) for cell in cells]
+                axis.plot(range(2, 11), paper, color=colour, linestyle="--")
+        axis.set(title=name, xlabel="neighbours", ylabel="accuracy")
+        axis.legend(fontsize=7)
+    return figure
+
+
+def kernels(tasks: Sequence[Task], store: Store) -> Any:
+    """For every likelihood a row of pairs, latents above kernel matrix: the truth, then what was found.
+
+    Latents are mapped affinely to the truth; rows are in the order of the curve, which colours them.
+    """
+    found = [(task, arrays) for task in tasks if (arrays := store.arrays(task))]
+    data = tuple(dict.fromkeys(task.data for task, _ in found))
+    widest = max((sum(task.data == name for task, _ in found) for name in data), default=1)
+    figure, axes = _subplots(2 * max(len(data), 1), widest + 1, (2.2, 2.2))
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[])
+        axis.set_visible(False)
+    for row, name in enumerate(data):
+        shown = [(task, arrays) for task, arrays in found if task.data == name]
+        likelihood = name.split()[1].replace("_", " ")
+        _pair(axes[2 * row : 2 * row + 2, 0], f"{likelihood}: truth", shown[0][1]["X"], shown[0][1]["K"])
+        for column, (task, arrays) in enumerate(shown, start=1):
+            title = task.settings.get("inference", task.system).replace("_", " ")
+            _pair(axes[2 * row : 2 * row + 2, column], title, arrays["fitted"], arrays["kernel"])
+    return figure
+
+
+def _pair(axes: Any, title: str, latents: Any, kernel: Any) -> None:
+    for axis in axes:
+        axis.set_visible(True)
+    axes[0].scatter(*latents.T, c=np.arange(len(latents)), cmap="viridis", s=3)
+    axes[0].set_title(title, fontsize=8)
+    axes[1].imshow(kernel, cmap="viridis", vmin=0.0, vmax=1.0)
+
+
+def wall_times(tasks: Sequence[Task], store: Store) -> Any:
+    """Seconds of a fit against rows and against columns, Gaussian data, both axes logarithmic."""
+    timed = [
+        (task.system, [int(n) for n in task.data.split()[2].split("x")], outcome.seconds)
+        for task in tasks
+        if "gaussian" in task.data and (outcome := store.get(task)) is not None and not outcome.failure
+    ]
+    figure, axes = _subplots(1, 2, (4.5, 3.5))
+    for place, (axis, name) in enumerate(zip(axes[0], ("rows", "columns"), strict=True)):
+        others = [size[1 - place] for _, size, _ in timed]
+        common = max(set(others), key=others.count, default=0)
+        for system in dict.fromkeys(system for system, _, _ in timed):
+            curve = sorted(
+                (size[place], seconds) for own, size, seconds in timed if (own, size[1 - place]) == (system, common)
+            )
+            if len(curve) > 1:
+                axis.loglog(*zip(*curve, strict=True), marker="o", label=system)
+        axis.set(xlabel=name, ylabel="seconds of a fit")
+        axis.legend(fontsize=8)
+    return figure
+
+
+def reconstructions(tasks: Sequence[Task], store: Store) -> Any:
+    """For every data set three rows of images: the truth, what was observed of it, and it filled."""
+    shown = [(task, arrays) for task in tasks if (arrays := store.arrays(task))]
+    width = max((len(arrays["truth"]) for _, arrays in shown), default=1)
+    figure, axes = _subplots(3 * max(len(shown), 1), width, (1.1, 1.1))
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for block, (task, arrays) in enumerate(shown):
+        shape = IMAGE_SHAPES[task.data]
+        for row, name in enumerate(("truth", "holes", "filled")):
+            for column, image in enumerate(arrays[name]):
+                axis = axes[3 * block + row, column]
+                axis.imshow(image.reshape(shape), cmap=_greys(), vmin=0.0, vmax=1.0)
+            axes[3 * block + row, 0].set_title(f"{task.data}, {name}", fontsize=7, loc="left")
+    return figure
+
+
+IMAGE_SHAPES = {"mnist": (28, 28), "brendan": (28, 20), "digits": (8, 8), "cifar-10": (20, 20)}
+
+
+def _greys() -> Any:
+    """Grey values, with what is missing in orange."""
+    import matplotlib
+
+    return matplotlib.colormaps["gray"].with_extremes(bad="#E69F00")
+
+
+def _subplots(n_rows: int, n_columns: int, size: tuple[float, float]) -> Any:
+    require_matplotlib()
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(
+        n_rows, n_columns, figsize=(size[0] * n_columns, size[1] * n_rows), squeeze=False, layout="constrained"
+    )
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path
