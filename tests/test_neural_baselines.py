@@ -107,7 +107,9 @@ def linear_autoencoder():
 
 def mean_bound(parameters, y, n_draws=4000):
     keys = jax.random.split(jax.random.key(0), n_draws)
-    bounds = np.asarray(jax.vmap(lambda key: vae.Autoencoder(False).bound(parameters, key, y, jnp.ones_like(y)))(keys))
+    bounds = np.asarray(
+        jax.vmap(lambda key: vae.Autoencoder(False).bound(parameters, key, y, jnp.ones_like(y)))(keys)
+    )
     return bounds.mean(axis=0), bounds.std(axis=0) / n_draws**0.5
 
 
@@ -126,7 +128,9 @@ def test_the_bound_is_below_an_importance_sampled_likelihood(linear_autoencoder)
     encoding = vae.encode(worse.encoder, jnp.asarray(y))
     wide = vae.Encoding(encoding.mean, encoding.log_variance + 1.0)
     draws = jax.vmap(lambda key: vae.draw(key, wide))(jax.random.split(jax.random.key(1), 20_000))
-    likelihood = jax.vmap(lambda x: vae.Autoencoder(False).log_likelihood(worse, x, jnp.asarray(y), 1.0))(draws)
+    likelihood = jax.vmap(lambda x: vae.Autoencoder(False).log_likelihood(worse, x, jnp.asarray(y), 1.0))(
+        draws
+    )
     square = (draws - wide.mean) ** 2 / jnp.exp(wide.log_variance)
     log_ratio = 0.5 * jnp.sum(square + wide.log_variance - draws**2, axis=-1)
     sampled = jax.scipy.special.logsumexp(likelihood + log_ratio, axis=0) - np.log(20_000)

@@ -145,8 +145,9 @@ _epoch = jax.jit(_run_epoch, static_argnums=(0, 1, 2))
 
 def checked_rows(Y: Any, with_holes: bool = False) -> FloatArray:
     """Y (N, M) in float64, finite, and complete unless holes are allowed."""
-    finite = "allow-nan" if with_holes else True
-    return np.asarray(check_array(Y, dtype=np.float64, ensure_min_samples=2, ensure_all_finite=finite))
+    finite: Any = "allow-nan" if with_holes else True
+    checked = check_array(Y, dtype="float64", ensure_min_samples=2, ensure_all_finite=finite)
+    return np.asarray(checked)
 
 
 def checked_counts(Y: Any, system: str) -> FloatArray:

@@ -221,7 +221,7 @@ def starting_point(
     n_rows, n_columns = Y.shape
     latents = principal_components(likelihood.working(Y), n_components, rng)
     n_inducing = min(n_inducing, n_rows)
-    centres = KMeans(n_inducing, n_init=1, random_state=rng).fit(latents).cluster_centers_
+    centres = KMeans(n_inducing, n_init="auto", random_state=rng).fit(latents).cluster_centers_
     bias, learned = likelihood.start(Y, {})
     return Parameters(
         location=jnp.asarray(latents),

@@ -95,7 +95,9 @@ def wall_times(tasks: Sequence[Task], store: Store) -> Any:
         common = max(set(others), key=others.count, default=0)
         for system in dict.fromkeys(system for system, _, _ in timed):
             curve = sorted(
-                (size[place], seconds) for own, size, seconds in timed if (own, size[1 - place]) == (system, common)
+                (size[place], seconds)
+                for own, size, seconds in timed
+                if (own, size[1 - place]) == (system, common)
             )
             if len(curve) > 1:
                 axis.loglog(*zip(*curve, strict=True), marker="o", label=system)
@@ -136,7 +138,11 @@ def _subplots(n_rows: int, n_columns: int, size: tuple[float, float]) -> Any:
     import matplotlib.pyplot as plt
 
     return plt.subplots(
-        n_rows, n_columns, figsize=(size[0] * n_columns, size[1] * n_rows), squeeze=False, layout="constrained"
+        n_rows,
+        n_columns,
+        figsize=(size[0] * n_columns, size[1] * n_rows),
+        squeeze=False,
+        layout="constrained",
     )
 
 

@@ -36,14 +36,14 @@ ROUTES = {
 }
 
 # Fewer steps, so that a look at everything takes minutes.
+_FEW_SWEEPS = {"max_iter": 8}
+_SHORT_CHAIN = {"n_frequencies": 10, "n_burn": 20, "n_samples": 20}
+_FEW_EPOCHS = {"n_epochs": 30}
 QUICK_SETTINGS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("G-OURS", "N-OURS", "B-OURS"), {"max_iter": 8}),
-    **dict.fromkeys(
-        ("G-RFLVM", "N-RFLVM", "B-RFLVM", "P-RFLVM", "M-RFLVM"),
-        {"n_frequencies": 10, "n_burn": 20, "n_samples": 20},
-    ),
-    **dict.fromkeys(("VAE", "NBVAE", "CVQ-VAE", "DCA"), {"n_epochs": 30}),
-    **dict.fromkeys(("GPLVM-SVI", "N-GPLVM-SVI", "B-GPLVM-SVI"), {"n_epochs": 20, "n_inducing": 10}),
+    **dict.fromkeys(("G-OURS", "N-OURS", "B-OURS"), _FEW_SWEEPS),
+    **dict.fromkeys(("G-RFLVM", "N-RFLVM", "B-RFLVM", "P-RFLVM", "M-RFLVM"), _SHORT_CHAIN),
+    **dict.fromkeys(("VAE", "NBVAE", "CVQ-VAE", "DCA"), _FEW_EPOCHS),
+    **{name: _FEW_EPOCHS | {"n_inducing": 10} for name in ("GPLVM-SVI", "N-GPLVM-SVI", "B-GPLVM-SVI")},
     "GPLVM": {"max_iter": 30},
     "BGPLVM": {"max_iter": 30, "n_inducing": 15},
     "t-SNE": {"max_iter": 300},

@@ -69,7 +69,11 @@ def _manifold(task: Task) -> dict[str, Any]:
     correlation = np.corrcoef(kernels[0][off_diagonal], kernels[1][off_diagonal])[0, 1]
     residual, spread = np.sum((truth.X - fitted) ** 2), np.sum((truth.X - truth.X.mean(axis=0)) ** 2)
     arrays = {"X": truth.X[order], "fitted": fitted[order], "K": kernels[0], "kernel": kernels[1]}
-    return {"scores": [float(1.0 - residual / spread), float(correlation)], "seconds": seconds, "arrays": arrays}
+    return {
+        "scores": [float(1.0 - residual / spread), float(correlation)],
+        "seconds": seconds,
+        "arrays": arrays,
+    }
 
 
 def affinely_mapped(Z: FloatArray, X: FloatArray) -> FloatArray:

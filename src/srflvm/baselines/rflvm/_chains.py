@@ -31,11 +31,9 @@ class Chains:
         keeps_functions: bool,
     ) -> None:
         data = make_data(Y, likelihood)
-        self._states = [
-            first_state(Y, data, likelihood, n_components, n_frequencies, seed) for seed in seeds
-        ]
+        self._states = [first_state(Y, data, likelihood, n_components, n_frequencies, seed) for seed in seeds]
         self._keys = [jax.random.key(seed) for seed in seeds]
-        self._arguments = jax.device_put(data), make_prior(n_components, likelihood), likelihood
+        self._arguments = data, make_prior(n_components, likelihood), likelihood
         self._pieces: list[list[Trace]] = [[] for _ in seeds]
         self._functions: list[list[FloatArray]] = [[] for _ in seeds]
         self._keeps_functions = keeps_functions
@@ -69,4 +67,4 @@ class Chains:
         begins = np.cumsum([0, *(len(piece.log_joint) for piece in self._pieces[chain][:-1])])
         is_kept = (begins >= n_dropped) | (begins == begins[-1])
         kept = [part for part, keep in zip(self._functions[chain], is_kept, strict=True) if keep]
-        return np.mean(kept, axis=0, dtype=np.float64)
+        return np.asarray(np.mean(kept, axis=0, dtype=np.float64))

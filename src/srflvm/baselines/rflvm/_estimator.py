@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
@@ -42,7 +42,7 @@ class SweepProgress(NamedTuple):
     seconds: float
 
 
-class RFLVM(TransformerMixin, BaseEstimator):
+class RFLVM(BaseEstimator):
     """Random feature latent variable model by Markov chain Monte Carlo.
 
     Every variable has a move that leaves the posterior as it is: assignments of frequencies to clusters by
@@ -106,21 +106,19 @@ class RFLVM(TransformerMixin, BaseEstimator):
         self.random_state = random_state
         self.callbacks = callbacks
 
-    def fit(self, Y: Any, y: None = None) -> RFLVM:
+    def fit_transform(self, Y: Any) -> FloatArray:
+        """Run the chains on Y (N, M), NaN where an entry is missing, and return the embedding."""
         self._run(Y, keeps_functions=False)
-        return self
-
-    def fit_transform(self, Y: Any, y: None = None, **_: Any) -> FloatArray:
-        return self.fit(Y).embedding_
+        return self.embedding_
 
     def reconstruct(self, Y: Any) -> FloatArray:
         """The posterior mean of all entries (N, M) after a fit to those that are not NaN, for Gaussian data:
         that of f over the kept sweeps of the best chain, in the units of Y."""
         if self.likelihood != "gaussian":
             raise ValueError("Entries are reconstructed for likelihood='gaussian' only.")
-        functions = self._run(Y, keeps_functions=True)
+        chains, best = self._run(Y, keeps_functions=True)
         location, scale = gaussian_units(np.asarray(Y, np.float64))
-        return location + scale * functions
+        return location + scale * chains.mean_functions(best, self._n_dropped(self.n_iter_))
 
     def kernel_matrix(self) -> FloatArray:
         """The kernel between all rows (N, N), without its amplitude: the mean over kept draws, which are
@@ -129,8 +127,8 @@ class RFLVM(TransformerMixin, BaseEstimator):
         features = [fourier_features(self.draws_[i], self.frequency_draws_[i]) for i in chosen]
         return np.mean([phi @ phi.T for phi in features], axis=0)
 
-    def _run(self, Y: Any, keeps_functions: bool) -> FloatArray | None:
-        """Fit; the mean of f if it is asked for."""
+    def _run(self, Y: Any, keeps_functions: bool) -> tuple[Chains, int]:
+        """Fit; the chains, and which of them is the best."""
         self._check_parameters()
         Y = validate_data(self, Y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
         Y = np.asarray(Y)
@@ -145,7 +143,7 @@ class RFLVM(TransformerMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return chains.mean_functions(best, self._n_dropped(self.n_iter_)) if keeps_functions else None
+        return chains, best
 
     def _check_parameters(self) -> None:
         check_choice("likelihood", self.likelihood, tuple(FAMILIES))
@@ -204,8 +202,9 @@ class RFLVM(TransformerMixin, BaseEstimator):
         best = int(np.argmax(kept.log_joint.mean(axis=1)))
         most_probable = kept.latents[best, np.argmax(kept.log_joint[best])]
         turns = _diagnostics.turns(kept.latents[best], most_probable)
-        self.draws_, self.frequency_draws_ = kept.latents[best] @ turns, kept.frequencies[best] @ turns
-        self.embedding_ = self.draws_.mean(axis=0)
+        self.draws_: FloatArray = kept.latents[best] @ turns
+        self.frequency_draws_: FloatArray = kept.frequencies[best] @ turns
+        self.embedding_: FloatArray = self.draws_.mean(axis=0)
         return best
 
 

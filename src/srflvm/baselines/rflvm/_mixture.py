@@ -34,9 +34,9 @@ class Base(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """Counts (K,), and given the members m (K, Q), the inverse of Psi (K, Q, Q) and log|Psi| (K,)."""
+    """Sizes (K,), and given the members m (K, Q), the inverse of Psi (K, Q, Q) and log|Psi| (K,)."""
 
-    count: Array
+    size: Array
     mean: Array
     precision: Array
     log_determinant: Array
@@ -58,17 +58,17 @@ def empty_clusters(n_slots: int, n_components: int, base: Base) -> Clusters:
 
 def changed(clusters: Clusters, slot: Array, frequency: Array, sign: float, base: Base) -> Clusters:
     """With the frequency added to the slot or taken out of it (see the top), by Sherman and Morrison."""
-    kappa = base.kappa + clusters.count
+    kappa = base.kappa + clusters.size
     d, direction, form = _offsets(clusters, frequency)
     factor = sign * kappa / (kappa + sign)
     shrink = (factor / (1.0 + factor * form))[:, None, None]
     new = Clusters(
-        clusters.count + sign,
+        clusters.size + sign,
         clusters.mean + sign * d / (kappa + sign)[:, None],
         clusters.precision - shrink * direction[:, :, None] * direction[:, None, :],
         clusters.log_determinant + jnp.log1p(factor * form),
     )
-    is_slot = jnp.arange(len(clusters.count)) == slot
+    is_slot = jnp.arange(len(clusters.size)) == slot
     return jax.tree.map(
         lambda after, before: jnp.where(jnp.expand_dims(is_slot, range(1, before.ndim)), after, before),
         new,
@@ -90,7 +90,7 @@ def log_predictive(clusters: Clusters, frequency: Array, base: Base) -> Array:
     (1 + c d'Psi^-1 d)^(-(nu_n + 1) / 2).
     """
     n_components = len(frequency)
-    kappa, half = base.kappa + clusters.count, 0.5 * (base.nu + clusters.count + 1.0)
+    kappa, half = base.kappa + clusters.size, 0.5 * (base.nu + clusters.size + 1.0)
     c = kappa / (kappa + 1.0)
     form = _offsets(clusters, frequency)[2]
     constant = gammaln(half) - gammaln(half - 0.5 * n_components) + 0.5 * n_components * jnp.log(c / jnp.pi)
@@ -106,7 +106,8 @@ def gather(frequencies: Array, assignments: Array, base: Base) -> tuple[Clusters
         total += log_predictive(clusters, frequency, base)[slot]
         return (changed(clusters, slot, frequency, 1.0, base), total), None
 
-    start = empty_clusters(*frequencies.shape, base), jnp.array(0.0, frequencies.dtype)
+    n_slots, n_components = frequencies.shape
+    start = empty_clusters(n_slots, n_components, base), jnp.array(0.0, frequencies.dtype)
     return jax.lax.scan(add, start, (frequencies, assignments))[0]
 
 
@@ -122,9 +123,9 @@ def update_assignments(
         key, index = member
         frequency = frequencies[index]
         clusters = changed(clusters, assignments[index], frequency, -1.0, base)
-        is_used = clusters.count > 0.5
+        is_used = clusters.size > 0.5
         is_first_empty = jnp.arange(len(is_used)) == jnp.argmin(is_used)
-        prior = jnp.where(is_used, clusters.count, jnp.where(is_first_empty, concentration, 0.0))
+        prior = jnp.where(is_used, clusters.size, jnp.where(is_first_empty, concentration, 0.0))
         logits = jnp.log(prior) + log_predictive(clusters, frequency, base)
         slot = jax.random.categorical(key, logits).astype(assignments.dtype)
         return (changed(clusters, slot, frequency, 1.0, base), assignments.at[index].set(slot)), None
@@ -145,7 +146,7 @@ def draw_components(key: Array, clusters: Clusters, base: Base) -> Components:
     """
     n_components = clusters.mean.shape[1]
     normal_key, gamma_key, mean_key = jax.random.split(key, 3)
-    degrees = base.nu + clusters.count[:, None] - jnp.arange(n_components)
+    degrees = base.nu + clusters.size[:, None] - jnp.arange(n_components)
     diagonal = jnp.sqrt(2.0 * draw_gamma(gamma_key, 0.5 * degrees))
     below = jnp.tril(jax.random.normal(normal_key, clusters.precision.shape), -1)
     bartlett = below + diagonal[:, :, None] * jnp.eye(n_components)
@@ -153,7 +154,7 @@ def draw_components(key: Array, clusters: Clusters, base: Base) -> Components:
     identity = jnp.broadcast_to(jnp.eye(n_components), factor.shape)
     root = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True, transpose_a=True)
     noise = jax.random.normal(mean_key, clusters.mean.shape)
-    spread = jnp.einsum("kij,kj->ki", root, noise) / jnp.sqrt(base.kappa + clusters.count)[:, None]
+    spread = jnp.einsum("kij,kj->ki", root, noise) / jnp.sqrt(base.kappa + clusters.size)[:, None]
     return Components(clusters.mean + spread, root)
 
 

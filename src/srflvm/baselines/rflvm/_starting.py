@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from srflvm._types import FloatArray
@@ -34,7 +35,7 @@ def make_data(Y: FloatArray, likelihood: str) -> Data:
     elif likelihood == "multinomial":
         trials = np.cumsum(np.where(observed, Y, 0.0)[:, ::-1], axis=1)[:, ::-1][:, :-1]
         Y, observed = Y[:, :-1], observed[:, :-1]
-    return Data(np.where(observed, Y, 0.0), observed.astype(float), trials)
+    return Data(*(jnp.asarray(part) for part in (np.where(observed, Y, 0.0), 1.0 * observed, trials)))
 
 
 def gaussian_units(Y: FloatArray) -> tuple[FloatArray, float]:
@@ -61,26 +62,25 @@ def first_state(
     weights[:, -1] = _first_biases(data, likelihood)
     slots = n_frequencies, n_components
     return State(
-        latents=latents,
-        frequencies=found.frequency_scale * rng.standard_normal(slots),
-        assignments=np.zeros(n_frequencies, np.int32),
-        concentration=np.ones(()),
-        components=Components(np.zeros(slots), np.zeros((*slots, n_components))),
-        weights=weights,
-        amplitude=np.ones(()),
-        noise=np.full((), 0.5),
-        log_dispersion=np.zeros(n_columns),
+        latents=jnp.asarray(latents),
+        frequencies=jnp.asarray(found.frequency_scale * rng.standard_normal(slots)),
+        assignments=jnp.zeros(n_frequencies, jnp.int32),
+        concentration=jnp.ones(()),
+        components=Components(jnp.zeros(slots), jnp.zeros((*slots, n_components))),
+        weights=jnp.asarray(weights),
+        amplitude=jnp.ones(()),
+        noise=jnp.full((), 0.5),
+        log_dispersion=jnp.zeros(n_columns),
     )
 
 
 def _first_biases(data: Data, likelihood: str) -> FloatArray:
     """Where f would match the mean of each column, with r = 1 for negative binomials."""
-    n_observed = np.maximum(data.observed.sum(axis=0), 1.0)
-    mean = (data.y.sum(axis=0) + 0.5) / (n_observed + 1.0)
+    y, observed, trials = (np.asarray(part) for part in data)
+    mean = (y.sum(axis=0) + 0.5) / (np.maximum(observed.sum(axis=0), 1.0) + 1.0)
     if likelihood == "gaussian":
         return np.zeros(len(mean))
     if likelihood in ("negative_binomial", "poisson"):
         return np.log(mean)
-    trials = np.sum(data.observed * data.trials, axis=0)
-    share = (data.y.sum(axis=0) + 0.5) / (trials + 1.0)
+    share = (y.sum(axis=0) + 0.5) / (np.sum(observed * trials, axis=0) + 1.0)
     return np.log(share) - np.log1p(-share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,13 @@ from srflvm.baselines.rflvm._model import Data, Prior, State, functions, log_pri
 
 
 class Trace(NamedTuple):
-    """What is kept of a sweep."""
+    """What is kept of a sweep; of JAX's arrays, or of NumPy's."""
 
-    latents: Array
-    frequencies: Array
-    log_joint: Array
-    n_clusters: Array
-    amplitude: Array
+    latents: Any
+    frequencies: Any
+    log_joint: Any
+    n_clusters: Any
+    amplitude: Any
 
 
 def sweep(key: Array, state: State, data: Data, prior: Prior, likelihood: str) -> State:
@@ -38,7 +38,7 @@ def update_mixture(key: Array, state: State, prior: Prior) -> State:
     assignments, clusters = _mixture.update_assignments(
         keys[0], state.frequencies, state.assignments, state.concentration, prior.base
     )
-    n_clusters = jnp.sum(clusters.count > 0.5)
+    n_clusters = jnp.sum(clusters.size > 0.5)
     concentration = _mixture.update_concentration(
         keys[1], state.concentration, n_clusters, len(assignments), prior.base
     )
@@ -51,7 +51,7 @@ def log_joint(state: State, data: Data, prior: Prior, likelihood: str) -> Array:
     family = FAMILIES[likelihood]
     entries = data.observed * family.log_prob(data, functions(state), state)
     clusters, log_frequencies = _mixture.gather(state.frequencies, state.assignments, prior.base)
-    mixture = log_frequencies + _mixture.log_partition(clusters.count, state.concentration, prior.base)
+    mixture = log_frequencies + _mixture.log_partition(clusters.size, state.concentration, prior.base)
     return jnp.sum(entries) + mixture + log_prior(state, prior) + family.log_own_prior(state, prior)
 
 
