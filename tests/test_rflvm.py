@@ -48,7 +48,7 @@ def curve(likelihood):
     """Smooth functions of a line, and data from them."""
     rng = np.random.default_rng(1)
     line = np.sort(rng.uniform(-1.7, 1.7, 40))
-    slopes, phases = rng.uniform(0.5, 1.5, 12), rng.uniform(0.0, 2.0 * np.pi, 12)
+    slopes, phases = rng.uniform(0.3, 0.9, 12), rng.uniform(0.0, 2.0 * np.pi, 12)
     f = 1.5 * np.sin(np.outer(line, slopes) + phases)
     if likelihood == "gaussian":
         return line, f + 0.1 * rng.standard_normal(f.shape)

@@ -102,7 +102,8 @@ def wall_times(tasks: Sequence[Task], store: Store) -> Any:
             if len(curve) > 1:
                 axis.loglog(*zip(*curve, strict=True), marker="o", label=system)
         axis.set(xlabel=name, ylabel="seconds of a fit")
-        axis.legend(fontsize=8)
+        if axis.lines:
+            axis.legend(fontsize=8)
     return figure
 
 
