@@ -181,7 +181,6 @@ def test_plot_draws_with_labels(saved, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "function", "options", "passed"),
     [
-        ("history", "history", [], {}),
         ("spectral-density", "spectral_density", [], {}),
         (
             "grid",
@@ -189,7 +188,6 @@ def test_plot_draws_with_labels(saved, tmp_path):
             ["--image-shape", "2x2", "--dims", "1,0"],
             {"image_shape": (2, 2), "dims": (1, 0)},
         ),
-        ("uncertainty", "uncertainty_map", ["--dims", "0,1"], {"dims": (0, 1)}),
     ],
 )
 def test_plot_calls_the_function_of_the_kind(saved, tmp_path, monkeypatch, kind, function, options, passed):
@@ -277,9 +275,3 @@ def test_warnings_of_what_may_have_been_overlooked():
     wide = table_of([0.5, 1000.5], [0.1, 0.5], names=["small", "large"])
     (line,) = columns.warnings_about(wide, likelihoods.Gaussian())
     assert "column 1 ('large') varies 2500 times as much as column 0 ('small')" in line
-
-
-def test_help_of_every_command_mentions_its_files():
-    with_output = ("fit", "transform", "impute", "sample", "score", "plot", "explore")
-    for command in with_output:
-        assert "--output" in succeed(command, "--help").output

@@ -18,7 +18,7 @@ from srflvm.sources import ArraySource, Source
 def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> FloatArray:
     """Y as (n, M) floats with NaN where it is NaN, NA or masked, or where `mask` is true."""
     hidden = _hidden(Y)
-    values = _validated(estimator, unpacked(Y), reset)
+    values: Any = _validated(estimator, unpacked(Y), reset)
     names = getattr(estimator, "feature_names_in_", None)
     if mask is not None:
         hidden = hidden | _read_mask(mask, values.shape)
@@ -79,7 +79,8 @@ def _take_header(estimator: Any, source: Source, reset: bool) -> None:
     if names is not None:
         take_names(estimator, names, reset=reset)
     else:
-        validate_data(estimator, np.empty((0, source.n_columns)), reset=reset, skip_check_array=True)
+        header: Any = np.empty((0, source.n_columns))
+        validate_data(estimator, header, reset=reset, skip_check_array=True)
 
 
 def _hidden(Y: Any) -> Any:

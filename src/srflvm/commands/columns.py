@@ -142,4 +142,4 @@ def _warning_about_spreads(values: FloatArray, columns: np.ndarray, table: Table
 def _names(columns: np.ndarray, table: Table) -> str:
     if table.columns is None:
         return f"columns {', '.join(map(str, columns[:5]))}{' and more' if len(columns) > 5 else ''}"
-    return listed([table.columns[c] for c in columns])
+    return listed([table.columns[int(c)] for c in columns])

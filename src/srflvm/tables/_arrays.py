@@ -61,9 +61,10 @@ def write_npy(path: Path, temporary: Path, table: Table) -> None:
 def write_npz(path: Path, temporary: Path, table: Table) -> None:
     """The entries, and the names of columns and rows."""
     names = {_COLUMNS: table.columns, _IDS: table.ids}
-    texts = {name: np.array([str(text) for text in some]) for name, some in names.items() if some is not None}
+    arrays: dict[str, Any] = {"values": table.values}
+    arrays |= {name: np.array(list(map(str, some))) for name, some in names.items() if some is not None}
     with temporary.open("wb") as file:
-        np.savez_compressed(file, values=table.values, **texts)
+        np.savez_compressed(file, **arrays)
 
 
 def write_zarr(path: Path, temporary: Path, table: Table) -> None:

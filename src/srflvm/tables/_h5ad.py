@@ -21,7 +21,7 @@ class AnnDataFile:
 
     adata: Any
     layer: str | None
-    endings: ClassVar = (".h5ad",)
+    endings: ClassVar[tuple[str, ...]] = (".h5ad",)
 
     def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
         """The object as it was, with the filled matrix in place of the one that had holes."""
@@ -64,5 +64,6 @@ def write(path: Path, temporary: Path, table: Table) -> None:
     n_rows, n_columns = table.shape
     ids = [str(i) for i in range(n_rows)] if table.ids is None else list(table.ids)
     columns = [f"column{i}" for i in range(n_columns)] if table.columns is None else list(table.columns)
-    adata = anndata.AnnData(table.values, pandas.DataFrame(index=ids), pandas.DataFrame(index=columns))
+    obs, var = (pandas.DataFrame(index=pandas.Index(names)) for names in (ids, columns))
+    adata = anndata.AnnData(table.values, obs, var)
     adata.write_h5ad(temporary)

@@ -19,7 +19,7 @@ class ParquetFile:
 
     path: Path
     columns: tuple[str, ...]
-    endings: ClassVar = (".parquet",)
+    endings: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
         """The columns as they were, and new ones in place of those that had holes."""

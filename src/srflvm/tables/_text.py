@@ -32,7 +32,7 @@ class TextRows:
     header: list[str] | None
     rows: list[list[str]]
     positions: list[int]
-    endings: ClassVar = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+    endings: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
     def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
         """The fields as they were, with numbers where entries were missing."""
