@@ -1,13 +1,21 @@
-"""Scalable random feature latent variable models with the face of scikit-learn."""
+"""Scalable random feature latent variable models with the face of scikit-learn.
 
-from srflvm import likelihoods
+Names are imported when they are first asked for, so that importing the package is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from srflvm._version import __version__
-from srflvm.estimator import SRFLVM
-from srflvm.exceptions import DataError, ModelFileError, NumericalError
-from srflvm.imputer import SRFLVMImputer
-from srflvm.persistence import load
-from srflvm.progress import Progress
-from srflvm.selection import Selection, choose_n_components
+
+if TYPE_CHECKING:
+    from srflvm import likelihoods
+    from srflvm.estimator import SRFLVM
+    from srflvm.exceptions import DataError, ModelFileError, NumericalError
+    from srflvm.imputer import SRFLVMImputer
+    from srflvm.persistence import load
+    from srflvm.progress import Progress
+    from srflvm.selection import Selection, choose_n_components
 
 __all__ = [
     "SRFLVM",
@@ -22,3 +30,30 @@ __all__ = [
     "likelihoods",
     "load",
 ]
+
+_MODULES = {
+    "SRFLVM": "estimator",
+    "DataError": "exceptions",
+    "ModelFileError": "exceptions",
+    "NumericalError": "exceptions",
+    "Progress": "progress",
+    "SRFLVMImputer": "imputer",
+    "Selection": "selection",
+    "choose_n_components": "selection",
+    "load": "persistence",
+}
+_SUBMODULES = ("anndata", "bcd", "datasets", "likelihoods", "plot")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"srflvm.{name}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'srflvm' has no attribute {name!r}")
+    value = getattr(import_module(f"srflvm.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

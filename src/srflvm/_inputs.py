@@ -5,26 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from srflvm import _entry_checks as entry
 from srflvm._types import FloatArray
 from srflvm.checked_source import CheckedSource
 from srflvm.file_sources import open_source
+from srflvm.named import NamedTable, take_names, unpacked
 from srflvm.sources import ArraySource, Source
 
 
 def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> FloatArray:
     """Y as (n, M) floats with NaN where it is NaN, NA or masked, or where `mask` is true."""
     hidden = _hidden(Y)
-    values: Any = validate_data(
-        estimator,
-        Y,
-        reset=reset,
-        dtype=[np.float64, np.float32],
-        ensure_all_finite=False,
-        ensure_min_samples=2 if reset else 1,
-    )
+    values: Any = _validated(estimator, unpacked(Y), reset)
     names = getattr(estimator, "feature_names_in_", None)
     if mask is not None:
         hidden = hidden | _read_mask(mask, values.shape)
@@ -40,9 +34,24 @@ def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Float
     return values
 
 
+def _validated(estimator: Any, Y: Any, reset: bool) -> Any:
+    """Numbers in two dimensions; the names of the columns are kept, or compared with those of the fit."""
+    rules: Any = {
+        "dtype": [np.float64, np.float32],
+        "ensure_all_finite": False,
+        "ensure_min_samples": 2 if reset else 1,
+    }
+    if not isinstance(Y, NamedTable):
+        return validate_data(estimator, Y, reset=reset, **rules)
+    values = check_array(Y.values, estimator=estimator, input_name="Y", **rules)
+    take_names(estimator, Y.names, reset=reset)
+    return values
+
+
 def read_source(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Source:
     """Y as a source: an array that has been checked, or what is checked as it is read."""
     mapped = isinstance(Y, np.memmap)
+    Y = unpacked(Y)
     source = None if mapped and mask is not None else open_source(Y)
     if source is None:
         return ArraySource(read_data(estimator, Y, mask, reset=reset))
@@ -51,7 +60,7 @@ def read_source(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Sou
             "mask= is for arrays in memory. Put NaN where an entry of a file or a sparse matrix is missing."
         )
     _refuse_few_rows(estimator, source, 2 if reset else 1)
-    validate_data(estimator, _header(source), reset=reset, skip_check_array=True)
+    _take_header(estimator, source, reset)
     names = getattr(estimator, "feature_names_in_", None)
     return CheckedSource(source, names, fitting=reset, mapped=mapped)
 
@@ -64,14 +73,14 @@ def _refuse_few_rows(estimator: Any, source: Source, fewest: int) -> None:
         )
 
 
-def _header(source: Source) -> Any:
-    """A table without rows that has the names of a source's columns, if they have any."""
+def _take_header(estimator: Any, source: Source, reset: bool) -> None:
+    """The number of a source's columns and their names, if they have any."""
     names = getattr(source, "names", None)
-    if names is None:
-        return np.empty((0, source.n_columns))
-    import pyarrow
-
-    return pyarrow.table({name: pyarrow.array([], pyarrow.float64()) for name in names})
+    if names is not None:
+        take_names(estimator, names, reset=reset)
+    else:
+        header: Any = np.empty((0, source.n_columns))
+        validate_data(estimator, header, reset=reset, skip_check_array=True)
 
 
 def _hidden(Y: Any) -> Any:

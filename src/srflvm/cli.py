@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from srflvm._version import __version__
-from srflvm.bench_command import bench
-from srflvm.exceptions import EXPECTED
+from srflvm.commands import asking
+from srflvm.commands import options as shared
+from srflvm.commands.bench import bench
+from srflvm.commands.one_line_errors import OneLineErrors
 
-# The base class of all complaints about a command line; not every version of typer exports it.
-_UsageError: Any = typer.BadParameter.__bases__[0]
-
-
-class OneLineErrors(TyperGroup):
-    """A group of commands whose errors are one line: exit code 2 for bad usage, 1 for the rest."""
-
-    def main(self, *args: Any, standalone_mode: bool = True, **options: Any) -> Any:
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **options)
-        try:
-            code = super().main(*args, standalone_mode=False, **options)
-        except _UsageError as error:
-            command = error.ctx.command_path if error.ctx else "srflvm"
-            _fail(f"{error.format_message().rstrip('.')}. See {command} --help.", 2)
-        except typer.Abort:
-            _fail("aborted.", 1)
-        except EXPECTED as error:
-            _fail(str(error) or type(error).__name__, 1)
-        else:
-            sys.exit(code or 0)
-
+_PROCESSES = "Several processes"
 
 app = typer.Typer(
     cls=OneLineErrors,
-    help="Bayesian nonlinear dimensionality reduction with error bars.",
+    help="Bayesian nonlinear dimensionality reduction and imputation with error bars.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-app.command()(bench)
 
 
 @app.callback(invoke_without_command=True)
@@ -63,7 +39,7 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Directory for the files, created if need be.")
     ] = Path("demo-output"),
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the fit.")] = 0,
+    seed: shared.Seed = 0,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Most sweeps; fewer for a quick look.")] = None,
     rows: Annotated[int | None, typer.Option(help="Use the first rows only, for a quick look.")] = None,
 ) -> None:
@@ -75,56 +51,125 @@ def demo(
 
 @app.command()
 def fit(
-    data: Annotated[
-        Path, typer.Argument(help="Rows by columns: .npy, .npz (sparse), .zarr, .parquet, .csv, .tsv.")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for the fitted model.")] = Path(
-        "model.srflvm"
-    ),
-    components: Annotated[int, typer.Option(min=1, help="Latent dimensions.")] = 2,
-    likelihood: Annotated[
-        str, typer.Option(help="Distribution of the entries, such as gaussian.")
-    ] = "gaussian",
-    frequencies: Annotated[int | None, typer.Option(min=1, help="Number of frequencies.")] = None,
-    max_iter: Annotated[int | None, typer.Option(min=1, help="Most sweeps.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the fit.")] = 0,
+    data: shared.Data,
+    output: shared.Output = Path("model.srflvm"),
+    components: Annotated[
+        int, typer.Option(min=1, help="Latent dimensions.", rich_help_panel="The model")
+    ] = 2,
+    likelihood: shared.Likelihood = "gaussian",
+    column: shared.Column = None,
+    frequencies: shared.Frequencies = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Rows seen at a time.", rich_help_panel="The model")
+    ] = None,
+    max_iter: shared.MaxIter = None,
+    seed: shared.Seed = 0,
+    id_column: shared.IdColumn = None,
+    leave_out: shared.LeaveOut = None,
+    header: shared.Header = None,
+    layer: shared.Layer = None,
     checkpoint_dir: Annotated[
         Path | None, typer.Option(help="Folder for checkpoints; the same command goes on from there.")
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
+    force: shared.Force = False,
+    quiet: shared.Quiet = False,
+    as_json: shared.Json = False,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes on this machine.", rich_help_panel=_PROCESSES)
+    ] = 1,
     distributed: Annotated[
-        bool, typer.Option("--distributed", help="Be one of the processes of a SLURM, MPI or Kubernetes job.")
+        bool,
+        typer.Option(
+            "--distributed",
+            help="Be one of the processes of a SLURM, MPI or Kubernetes job.",
+            rich_help_panel=_PROCESSES,
+        ),
     ] = False,
     coordinator: Annotated[
-        str | None, typer.Option(help="host:port of process 0, to start every process by hand.")
+        str | None,
+        typer.Option(help="host:port of process 0, to start all by hand.", rich_help_panel=_PROCESSES),
     ] = None,
-    process_count: Annotated[int | None, typer.Option(min=1, help="How many there are.")] = None,
-    process_index: Annotated[int | None, typer.Option(min=0, help="Which one this is, from 0.")] = None,
+    process_count: Annotated[
+        int | None, typer.Option(min=1, help="How many there are.", rich_help_panel=_PROCESSES)
+    ] = None,
+    process_index: Annotated[
+        int | None, typer.Option(min=0, help="Which one this is, from 0.", rich_help_panel=_PROCESSES)
+    ] = None,
     peer_timeout: Annotated[
-        float, typer.Option(min=1.0, help="Seconds without progress after which all processes end.")
+        float,
+        typer.Option(
+            min=1.0, help="Seconds without progress after which all end.", rich_help_panel=_PROCESSES
+        ),
     ] = 300.0,
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Print progress.")] = 0,
 ) -> None:
-    """Fit a model to a file and write it to another."""
-    from srflvm import fit_command
+    """Fit a model to a table and write it to a file."""
+    from srflvm.commands import fit
 
-    parameters = {
-        "n_components": components,
-        "likelihood": likelihood.replace("-", "_"),
-        "n_frequencies": frequencies or "auto",
-        "max_iter": max_iter or "auto",
-        "random_state": seed,
-        "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
-        "verbose": verbose,
-    }
-    job = fit_command.Job(str(data), str(output), parameters)
-    by_hand = fit_command.Peers(coordinator, process_count, process_index, peer_timeout)
-    raise typer.Exit(fit_command.run(job, by_hand, n_processes=processes, distributed=distributed))
+    auto = shared.given(n_frequencies=frequencies, max_iter=max_iter, batch_size=batch_size)
+    folder = None if checkpoint_dir is None else str(checkpoint_dir)
+    job = fit.Job(
+        str(data),
+        str(output),
+        {"n_components": components, "random_state": seed, "checkpoint_dir": folder, **auto},
+        likelihood,
+        column or [],
+        {"id_column": id_column, "leave_out": leave_out or (), "header": header, "layer": layer},
+        {"quiet": quiet, "as_json": as_json},
+    )
+    by_hand = fit.Peers(coordinator, process_count, process_index, peer_timeout)
+    raise typer.Exit(fit.run(job, by_hand, n_processes=processes, distributed=distributed, force=force))
 
 
-def _fail(message: str, code: int) -> None:
-    typer.echo(f"Error: {' '.join(message.split())}", err=True)
-    sys.exit(code)
+@app.command()
+def impute(
+    data: shared.Data,
+    output: shared.Output,
+    model: Annotated[
+        Path | None, typer.Option(help="A fitted model; else one is fitted to the table.", show_default=False)
+    ] = None,
+    std: Annotated[
+        Path | None, typer.Option(help="File for the standard deviations.", show_default=False)
+    ] = None,
+    components: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Latent dimensions; else chosen by entries held out.", rich_help_panel="The model"
+        ),
+    ] = None,
+    likelihood: shared.Likelihood = "gaussian",
+    column: shared.Column = None,
+    frequencies: shared.Frequencies = None,
+    max_iter: shared.MaxIter = None,
+    seed: shared.Seed = 0,
+    id_column: shared.IdColumn = None,
+    leave_out: shared.LeaveOut = None,
+    header: shared.Header = None,
+    layer: shared.Layer = None,
+    force: shared.Force = False,
+    quiet: shared.Quiet = False,
+    as_json: shared.Json = False,
+) -> None:
+    """Fill the missing entries of a table; the observed ones stay as they are written."""
+    from srflvm.commands import impute
+
+    how = shared.reading(id_column, leave_out, header, layer, keep=True)
+    parameters = {"random_state": seed, **shared.given(n_frequencies=frequencies, max_iter=max_iter)}
+    new = impute.NewModel(components, likelihood, column or (), parameters)
+    speaker = shared.speaker(quiet, as_json)
+    impute.run(data, output, model, new, how, speaker, std_output=std, force=force)
+
+
+@app.command()
+def datasets(as_json: shared.Json = False) -> None:
+    """List the data that the library can make or load."""
+    from srflvm.commands import datasets
+
+    datasets.run(shared.speaker(False, as_json))
+
+
+_ASKING = asking.transform, asking.sample, asking.score, asking.inspect, asking.plot, asking.explore
+for _command in (*_ASKING, bench):
+    app.command()(_command)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -27,9 +25,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from srflvm import plot
 from srflvm._types import FloatArray
 from srflvm._version import __version__
-from srflvm.blocks import STEPS_PER_SWEEP
 from srflvm.estimator import SRFLVM
-from srflvm.progress import Progress
+from srflvm.fit_bar import FitBar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,46 +137,6 @@ def _fit(model: Any, Y: FloatArray, console: Console) -> float:
 def _nearest_neighbour_accuracy(Z: FloatArray, digits: np.ndarray) -> float:
     folds = KFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(KNeighborsClassifier(1), Z, digits, cv=folds).mean())
-
-
-class FitBar:
-    """A callback of `SRFLVM` that shows stage, sweeps, bound, speed and time left in one line.
-
-    A console that is not a terminal gets a plain line every ten sweeps instead.
-    """
-
-    def __init__(self, console: Console):
-        self._console = console
-        columns = (SpinnerColumn(), "{task.description}", BarColumn(10), "{task.fields[status]}")
-        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("compiling", total=None, status="")
-        self._first: dict[str, Progress] = {}
-
-    def __enter__(self) -> FitBar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, progress: Progress) -> None:
-        iteration, n_iterations = progress.iteration, progress.n_iterations
-        status = f"sweep {iteration}/{n_iterations}, {self._pace(progress)}"
-        self._bar.update(
-            self._task, description=progress.stage, total=n_iterations, completed=iteration, status=status
-        )
-        if self._bar.disable and (iteration % 10 == 0 or iteration == n_iterations):
-            self._console.print(f"{progress.stage}: {status}", highlight=False, soft_wrap=True)
-
-    def _pace(self, progress: Progress) -> str:
-        """Speed since the stage's first sweep, for that one may have been compiling."""
-        bound = f"bound/entry {progress.elbo / progress.n_entries:.4f}"
-        first = self._first.setdefault(progress.stage, progress)
-        sweeps, seconds = progress.iteration - first.iteration, progress.seconds - first.seconds
-        if sweeps == 0 or seconds <= 0:
-            return bound
-        left = (progress.n_iterations - progress.iteration) * seconds / sweeps
-        return f"{bound}, {STEPS_PER_SWEEP * sweeps / seconds:.0f} steps/s, {left:.0f} s left"
 
 
 def _write_files(result: DemoResult, Y: FloatArray, digits: np.ndarray) -> None:

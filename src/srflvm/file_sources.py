@@ -18,6 +18,7 @@ from scipy import sparse
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.named import NamedTable
 from srflvm.sources import (
     SlicedSource,
     Source,
@@ -71,13 +72,18 @@ class StoredArraySource:
 
 
 def open_source(Y: Any) -> Source | None:
-    """A source for a path, a memory map, a Zarr array or a sparse matrix; None for all others."""
+    """A source for a path, a memory map, a Zarr array or a sparse matrix, or Y itself if it is one;
+    None for all others."""
+    if isinstance(Y, Source):
+        return Y
     if isinstance(Y, str | os.PathLike):
         return _open_path(Path(Y))
     if isinstance(Y, np.memmap):
         return _open_map(Y)
     if sparse.issparse(Y):
         return SparseSource(Y)
+    if isinstance(Y, NamedTable) and sparse.issparse(Y.values):
+        return SparseSource(Y.values, Y.names)
     if "zarr" in sys.modules and isinstance(Y, sys.modules["zarr"].Array):
         from srflvm.zarr_source import ZarrSource
 

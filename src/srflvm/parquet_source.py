@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,14 @@ _BUFFER = 65_536
 class ParquetSource:
     """The numeric columns of a Parquet file, without pandas' index; nulls are missing.
 
-    A row group can only be decoded from its beginning. Rows that are read in order are decoded once, a batch
-    at a time.
+    `leave_out` names columns that are not data. A row group can only be decoded from its beginning. Rows
+    that are read in order are decoded once, a batch at a time.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, leave_out: Sequence[str] = ()):
         self._path = path
-        self._file = _open(path)
-        self._columns = _data_columns(self._file.schema_arrow, path)
+        self._file = open_parquet(path)
+        self._columns = _data_columns(self._file.schema_arrow, path, leave_out)
         fields = [self._file.schema_arrow.field(name) for name in self._columns]
         self._dtype = np.result_type(*[_numpy_type(field, path) for field in fields])
         metadata = self._file.metadata
@@ -93,7 +93,8 @@ class ParquetSource:
         return np.empty((0, self.n_columns), self._dtype)
 
 
-def _open(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
+    """The open file, with errors that say what is wrong."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -109,10 +110,15 @@ def _open(path: Path) -> Any:
         raise DataError(f"{path} cannot be read as a Parquet file ({error}).") from error
 
 
-def _data_columns(schema: Any, path: Path) -> list[str]:
+def index_columns(schema: Any) -> list[str]:
+    """The columns that hold the index of a pandas frame."""
     described = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    index = [name for name in described.get("index_columns", []) if isinstance(name, str)]
-    columns = [name for name in schema.names if name not in index]
+    return [name for name in described.get("index_columns", []) if isinstance(name, str)]
+
+
+def _data_columns(schema: Any, path: Path, leave_out: Sequence[str]) -> list[str]:
+    not_data = {*index_columns(schema), *leave_out}
+    columns = [name for name in schema.names if name not in not_data]
     if len(set(columns)) < len(columns) or not columns:
         raise DataError(
             f"{path} has no columns, or two of the same name. Give every column a name of its own."

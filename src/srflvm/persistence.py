@@ -90,6 +90,12 @@ def load(path: str | os.PathLike[str]) -> SRFLVM:
         ) from error
 
 
+def read_versions(path: str | os.PathLike[str]) -> tuple[int, str]:
+    """The version of a model file's format and of the library that wrote it."""
+    header, _ = _read(Path(path))
+    return header["schema_version"], str(header.get("library_version"))
+
+
 def _restore(header: dict[str, Any], tensors: Tensors) -> SRFLVM:
     plain: Any = header.get("model")
     version: int = header["schema_version"]

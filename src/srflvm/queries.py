@@ -14,6 +14,7 @@ from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm._inputs import read_sizes, read_source
 from srflvm._types import FloatArray
+from srflvm.draws import as_dataset, draw_rows
 from srflvm.fitted import stationary_kernel, stationary_spectral_density
 from srflvm.imputation import draw_filled, fill, held_out_scores
 from srflvm.posing import log_sizes as estimated_sizes
@@ -173,6 +174,35 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Z = rng.standard_normal((n_samples, self._posterior.frequencies.shape[1]))
         Y = self._posterior.draw(Z, rng)
         return (Y, Z) if return_latents else Y
+
+    def to_xarray(
+        self, Y: Any, n_draws: int = 100, *, mask: Any = None, sizes: Any = None, random_state: Any = None
+    ) -> Any:
+        """Draws from the posterior of rows, as an xarray data set with the dimensions that ArviZ expects.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, M)
+            Training rows or new ones.
+        n_draws : int, default=100
+        mask, sizes
+            As in `fit`.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the draws.
+
+        Returns
+        -------
+        xarray.Dataset
+            `latent` (chain, draw, row, component), and `observation` (chain, draw, row, column): rows that
+            might have been seen there, for posterior predictive checks. There is one chain.
+        """
+        source = self._read(Y, mask)
+        check.check_count("n_draws", n_draws)
+        values, log_sizes = self._checked_rows(slice(0, source.n_rows), source.read(0, source.n_rows), sizes)
+        rng = check_random_state(random_state)
+        latents, rows = draw_rows(self._posterior, values, log_sizes, n_draws, rng)
+        names = getattr(self, "feature_names_in_", None)
+        return as_dataset(latents, rows, list(self.get_feature_names_out()), names)
 
     def score_samples(self, Y: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
         """Log density of each row's observed entries under the fitted model, in nats.

@@ -6,9 +6,9 @@ and `checked_source` for what refuses entries that cannot be used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from srflvm.exceptions import DataError
 ENTRIES_AT_ONCE = 4_000_000
 
 
+@runtime_checkable
 class Source(Protocol):
     """Rows of an N x M table of floats, NaN where an entry is missing.
 
@@ -86,8 +87,9 @@ class SlicedSource:
 class SparseSource:
     """A SciPy sparse matrix or array. Its zeros are data; only the rows that are asked for are made dense."""
 
-    def __init__(self, matrix: Any):
+    def __init__(self, matrix: Any, names: Sequence[str] | None = None):
         check_table(matrix, "The sparse matrix")
+        self.names = names
         self._rows = matrix.tocsr()
 
     @property

@@ -18,6 +18,7 @@ class ZarrSource:
 
     A chunk can only be decoded as a whole, so blocks of whole chunks are read and the last one is kept: rows
     that are read in order are decoded once.
+    Attributes "columns" and "ids" of the array, lists of as many texts, are the names of columns and rows.
     """
 
     def __init__(self, array: Any):
@@ -25,6 +26,10 @@ class ZarrSource:
         self._array = array
         self._block_rows = _block_rows(array)
         self._kept: tuple[int, FloatArray] | None = None
+        names = array.attrs.get("columns")
+        self.names = tuple(names) if isinstance(names, list) and len(names) == array.shape[1] else None
+        ids = array.attrs.get("ids")
+        self.ids = tuple(ids) if isinstance(ids, list) and len(ids) == array.shape[0] else None
 
     @property
     def n_rows(self) -> int:

@@ -9,13 +9,17 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from srflvm import launching
+from srflvm.commands.speaking import Speaker
 from srflvm.exceptions import EXPECTED
-from srflvm.tables import read_table
+from srflvm.tables import Reading, ending, open_table
+from srflvm.whole_files import check_target, whole_file
+
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,16 @@ class Peers:
 
 @dataclass(frozen=True)
 class Job:
-    """A fit: the data, the file for the model, and the parameters of the estimator."""
+    """A fit: the data, the file for the model, the parameters of the estimator, the likelihood of all columns
+    and those of some, how to read and how to speak. All of it can be written as JSON."""
 
     data: str
     output: str
     parameters: dict[str, Any]
+    likelihood: str = "gaussian"
+    by_column: list[str] = field(default_factory=list)
+    reading: dict[str, Any] = field(default_factory=dict)
+    speaking: dict[str, bool] = field(default_factory=dict)
 
     @property
     def advice(self) -> str:
@@ -46,7 +55,7 @@ class Job:
         )
 
 
-def run(job: Job, peers: Peers, *, n_processes: int, distributed: bool) -> int:
+def run(job: Job, peers: Peers, *, n_processes: int, distributed: bool, force: bool) -> int:
     """Fit in this process, in `n_processes` of this machine, or as a peer of processes that others start:
     those of a job of a cluster (`distributed`), or the given ones. The exit code."""
     given = [value is not None for value in (peers.coordinator, peers.n_processes, peers.index)]
@@ -54,12 +63,13 @@ def run(job: Job, peers: Peers, *, n_processes: int, distributed: bool) -> int:
         raise ValueError("Give only one of --processes, --distributed and --coordinator.")
     if any(given) and not all(given):
         raise ValueError("--coordinator, --process-count and --process-index belong together.")
+    ending(Path(job.data))
+    check_target(Path(job.output), force=force)
     if n_processes > 1:
         return _run_here(job, n_processes, peers.timeout)
     if distributed or any(given):
         return launching.run_workers([_command(job, peers)], job.advice)
-    _fit(job)
-    return 0
+    return _fit(job)
 
 
 def _run_here(job: Job, n_processes: int, timeout: float) -> int:
@@ -69,21 +79,34 @@ def _run_here(job: Job, n_processes: int, timeout: float) -> int:
 
 
 def _command(job: Job, peers: Peers) -> list[str]:
-    return [sys.executable, "-m", "srflvm.fit_command", json.dumps([asdict(job), asdict(peers)])]
+    return [sys.executable, "-m", "srflvm.commands.fit", json.dumps([asdict(job), asdict(peers)])]
 
 
-def _fit(job: Job) -> None:
+def _fit(job: Job) -> int:
+    """Fit, and let the first process save; the exit code."""
     from srflvm import SRFLVM, parallel
+    from srflvm.commands import columns, fitting
 
-    model = SRFLVM(**job.parameters).fit(read_table(Path(job.data)))
+    speaker = Speaker(**job.speaking)
+    table = open_table(Path(job.data), Reading(**job.reading))
+    likelihood = columns.choice_for(table, job.likelihood, job.by_column)
+    fitting.announce(job.data, table, likelihood, speaker)
+    model = SRFLVM(**job.parameters, likelihood=likelihood)
+    seconds = fitting.fit_table(model, table, speaker)
     if parallel.is_first():
-        model.save(job.output)
-        per_entry = model.elbo_ / (model.embedding_.shape[0] * model.n_features_in_)
-        print(f"{job.output}: bound per entry {per_entry:.4f} after {model.n_iter_} sweeps", flush=True)
+        with whole_file(Path(job.output)) as temporary:
+            model.save(temporary)
+        facts = {"model": job.output, **fitting.facts_about(model, table, seconds)}
+        speaker.result(
+            f"{job.output}: bound per entry {facts['elbo_per_entry']:.4f} after {model.n_iter_} sweeps, "
+            f"{seconds:.1f} s",
+            facts,
+        )
+    return INTERRUPTED if model.interrupted_ else 0
 
 
 def _work(job: Job, peers: Peers) -> None:
-    """Be one of several processes."""
+    """Be one of several processes. One that was interrupted has saved, and has not failed."""
     from srflvm import parallel
 
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,0 +1,54 @@
+"""A line on the terminal that shows where a fit is."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, SpinnerColumn
+from rich.progress import Progress as Bar
+
+from srflvm.blocks import STEPS_PER_SWEEP
+from srflvm.progress import Progress
+
+
+class FitBar:
+    """A callback of `SRFLVM` that shows stage, sweeps, bound, speed and time left in one line.
+
+    A console that is not a terminal gets a plain line every ten sweeps instead.
+    """
+
+    def __init__(self, console: Console):
+        self._console = console
+        columns = (SpinnerColumn(), "{task.description}", BarColumn(10), "{task.fields[status]}")
+        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("compiling", total=None, status="")
+        self._first: dict[str, Progress] = {}
+
+    def __enter__(self) -> FitBar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        iteration, n_iterations = progress.iteration, progress.n_iterations
+        unit = "batch" if progress.stage == "batches" else "sweep"
+        status = f"{unit} {iteration}/{n_iterations}, {self._pace(progress)}"
+        self._bar.update(
+            self._task, description=progress.stage, total=n_iterations, completed=iteration, status=status
+        )
+        if self._bar.disable and (iteration % 10 == 0 or iteration == n_iterations):
+            self._console.print(f"{progress.stage}: {status}", highlight=False, soft_wrap=True)
+
+    def _pace(self, progress: Progress) -> str:
+        """Speed since the stage's first sweep, for that one may have been compiling."""
+        bound = f"bound/entry {progress.elbo / progress.n_entries:.4f}"
+        first = self._first.setdefault(progress.stage, progress)
+        sweeps, seconds = progress.iteration - first.iteration, progress.seconds - first.seconds
+        if sweeps == 0 or seconds <= 0:
+            return bound
+        left = (progress.n_iterations - progress.iteration) * seconds / sweeps
+        in_batches = progress.stage == "batches"
+        pace = (1 if in_batches else STEPS_PER_SWEEP) * sweeps / seconds
+        speed = f"{pace:.1f} batches/s" if in_batches else f"{pace:.0f} steps/s"
+        return f"{bound}, {speed}, {left:.0f} s left"

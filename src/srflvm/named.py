@@ -1,0 +1,65 @@
+"""Tables and the names of their columns, where the two are not one data frame."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from srflvm.exceptions import DataError
+
+_MOST_LISTED = 5
+
+
+@dataclass(frozen=True)
+class NamedTable:
+    """An array or a sparse matrix (N, M), and a name for each of its columns."""
+
+    values: Any
+    names: Sequence[str]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+
+def unpacked(Y: Any) -> Any:
+    """An AnnData object as its matrix with the names of its variables; anything else as it is."""
+    if not isinstance(Y, getattr(sys.modules.get("anndata"), "AnnData", ())):
+        return Y
+    if Y.X is None:
+        raise DataError("The AnnData object has no matrix X. Give one of its layers, or set X.")
+    return NamedTable(Y.X, [str(name) for name in Y.var_names])
+
+
+def take_names(estimator: Any, names: Sequence[str], *, reset: bool) -> None:
+    """Give an estimator the names of the columns, or compare them with those that it has."""
+    if reset:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        estimator.n_features_in_ = len(names)
+        return
+    known = getattr(estimator, "feature_names_in_", None)
+    if known is not None and list(names) != list(known):
+        raise ValueError(f"The feature names should match those of the fit: {_difference(names, known)}.")
+    if len(names) != estimator.n_features_in_:
+        raise ValueError(
+            f"Y has {len(names)} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input."
+        )
+
+
+def _difference(names: Sequence[str], known: Sequence[str]) -> str:
+    parts = {
+        "not seen there": [name for name in names if name not in set(known)],
+        "missing now": [name for name in known if name not in set(names)],
+    }
+    return "; ".join(f"{what} {listed(some)}" for what, some in parts.items() if some) or "another order"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: the first few, and how many more there are."""
+    first = ", ".join(repr(str(name)) for name in names[:_MOST_LISTED])
+    more = len(names) - _MOST_LISTED
+    return f"{first} and {more} more" if more > 0 else first

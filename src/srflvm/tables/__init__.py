@@ -1,0 +1,79 @@
+"""Tables in and out: text, Parquet, arrays, Zarr and AnnData files, told apart by the ends of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from srflvm._types import FloatArray
+from srflvm.exceptions import DataError
+from srflvm.sources import ArraySource
+from srflvm.tables._table import Reading, Table, made_of
+from srflvm.whole_files import whole_file
+
+__all__ = ["Reading", "Table", "ending", "made_of", "open_table", "write_filled", "write_table"]
+
+# Endings, the modules that know them, and the functions there that read and write them.
+_FORMATS = {
+    ".csv": ("_text", "read", "write"),
+    ".csv.gz": ("_text", "read", "write"),
+    ".tsv": ("_text", "read", "write"),
+    ".tsv.gz": ("_text", "read", "write"),
+    ".parquet": ("_parquet", "read", "write"),
+    ".npy": ("_arrays", "read_stored", "write_npy"),
+    ".npz": ("_arrays", "read_npz", "write_npz"),
+    ".zarr": ("_arrays", "read_stored", "write_zarr"),
+    ".zarr.zip": ("_arrays", "read_stored", ""),
+    ".h5ad": ("_h5ad", "read", "write"),
+}
+
+
+def ending(path: Path, *, to_write: bool = False) -> str:
+    """The format of a file by its name; a folder inside a Zarr store is an array, too."""
+    found = [end for end in _FORMATS if path.name.lower().endswith(end)]
+    if not found and not to_write and any(part.endswith(".zarr") for part in path.parts):
+        found = [".zarr"]
+    if not found or (to_write and not _FORMATS[found[0]][2]):
+        known = [end for end, (_, _, writer) in _FORMATS.items() if writer or not to_write]
+        verb = "written" if to_write else "read"
+        raise DataError(
+            f"{path} does not end in the name of a format that can be {verb}: {', '.join(known)}."
+        )
+    return found[0]
+
+
+def open_table(path: Path, how: Reading | None = None) -> Table:
+    """The table in a file. Rows of arrays, Zarr, Parquet and sparse matrices are read when asked for."""
+    end = ending(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    if path.is_dir() and end != ".zarr":
+        raise DataError(f"{path} is a folder. Give the name of a file.")
+    if how is not None and how.layer is not None and end != ".h5ad":
+        raise DataError(f"{path} has no layers: --layer is for .h5ad files.")
+    return _function(end, 1)(path, how or Reading())
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write a table in the format of the file's name, whole or not at all."""
+    write = _function(ending(path, to_write=True), 2)
+    with whole_file(path) as temporary:
+        write(path, temporary, table)
+
+
+def write_filled(path: Path, table: Table, filled: FloatArray) -> None:
+    """Write a table whose holes were filled. In its own format all else stays as it was in the file."""
+    original = table.original
+    if original is None or ending(path) not in original.endings:
+        write_table(path, replace(table, rows=ArraySource(filled)))
+        return
+    with whole_file(path) as temporary:
+        original.write_filled(path, temporary, filled)
+
+
+def _function(end: str, which: int) -> Callable[..., Any]:
+    names = _FORMATS[end]
+    return getattr(import_module(f"srflvm.tables.{names[0]}"), names[which])

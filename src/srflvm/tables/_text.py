@@ -1,0 +1,254 @@
+"""Text tables: .csv and .tsv, plain or gzipped."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, ClassVar
+
+import numpy as np
+
+from srflvm._types import FloatArray
+from srflvm.exceptions import DataError
+from srflvm.sources import ArraySource
+from srflvm.tables._table import Reading, Table, check_asked, check_names
+
+MISSING = ("", "na", "n/a", "nan", "null", "none")
+
+_WHOLE_NUMBERS_BELOW = 1e15
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """The fields of a text file as they are written, and which of them are data."""
+
+    header: list[str] | None
+    rows: list[list[str]]
+    positions: list[int]
+    endings: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+    def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
+        """The fields as they were, with numbers where entries were missing."""
+        _write_rows(path, temporary, self.header, self._filled_rows(filled))
+
+    def _filled_rows(self, filled: FloatArray) -> Iterator[list[str]]:
+        for fields, values in zip(self.rows, filled, strict=True):
+            row = list(fields)
+            for position, value in zip(self.positions, values, strict=True):
+                if not _is_observed_number(row[position]):
+                    row[position] = as_text(value)
+            yield row
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Names of all fields of a line, if they have any; which one names the row, and which are data."""
+
+    names: list[str] | None
+    id_position: int | None
+    positions: list[int]
+
+    @property
+    def columns(self) -> list[str] | None:
+        return None if self.names is None else [self.names[p] for p in self.positions]
+
+    @property
+    def id_name(self) -> str:
+        if self.names is None or self.id_position is None:
+            return "id"
+        return self.names[self.id_position] or "id"
+
+
+def read(path: Path, how: Reading) -> Table:
+    """Numbers and names; `original` is a `TextRows` if it is to be kept."""
+    found = lines(path)
+    header, ahead = _split_header(path, found, how.header)
+    layout = _lay_out(path, header, ahead[0][1], how)
+    values, kept, ids, width = [], [], [], len(ahead[0][1])
+    for number, fields in itertools.chain(ahead, found):
+        if len(fields) != width:
+            raise DataError(f"{path} has {len(fields)} fields in line {number} and {width} before.")
+        values.append(_parsed(path, number, fields, layout))
+        if layout.id_position is not None:
+            ids.append(fields[layout.id_position])
+        if how.keep:
+            kept.append(fields)
+    return Table(
+        ArraySource(np.array(values)),
+        layout.columns,
+        ids or None,
+        layout.id_name,
+        _notes(layout, how),
+        TextRows(header, kept, layout.positions) if how.keep else None,
+    )
+
+
+def _lay_out(path: Path, header: list[str] | None, fields: list[str], how: Reading) -> _Layout:
+    names = None if header is None else [name.strip() for name in header]
+    if names is not None and len(names) < len(fields):
+        # some programs write no name for the column of row names
+        names = ["", *names]
+    check_asked(how, names, path)
+    id_position = _id_position(names, fields, how)
+    left_out = {id_position, *(names.index(name) for name in how.leave_out if names)}
+    layout = _Layout(names, id_position, [p for p in range(len(fields)) if p not in left_out])
+    if not layout.positions:
+        raise DataError(f"{path} has no column of numbers.")
+    if layout.columns is not None:
+        check_names(layout.columns, path)
+    return layout
+
+
+def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Lines that are not empty, as fields, with their numbers."""
+    try:
+        with _opened(path) as file:
+            reader = csv.reader(file, delimiter=delimiter(path))
+            for fields in reader:
+                if fields:
+                    yield reader.line_num, fields
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({error.reason}). Save it as UTF-8.") from error
+    except (csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is damaged or not a text table ({error}).") from error
+
+
+def delimiter(path: Path) -> str:
+    """What stands between fields."""
+    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", newline="", encoding="utf-8-sig")
+    return path.open(newline="", encoding="utf-8-sig")
+
+
+def _split_header(
+    path: Path, found: Iterator[tuple[int, list[str]]], header: bool | None
+) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
+    """The line of column names, if there is one, and the first line of entries."""
+    first, second = next(found, None), next(found, None)
+    if first is None:
+        raise DataError(f"{path} is empty.")
+    if header is False or (header is None and not _is_header(first[1])):
+        return None, [first] if second is None else [first, second]
+    if second is None:
+        raise DataError(f"{path} has a line of column names and no rows.")
+    names, width = first[1], len(second[1])
+    if len(names) not in (width, width - 1):
+        raise DataError(f"{path} has {len(names)} column names and {width} fields in line {second[0]}.")
+    return names, [second]
+
+
+def _is_header(fields: list[str]) -> bool:
+    """Whether any field but the first, which may be a row's name, is no number; or these count columns."""
+    others = fields[1:]
+    if not others:
+        return not is_number(fields[0])
+    if not all(is_number(text) for text in others):
+        return True
+    counted = [[str(i + start) for i in range(len(others))] for start in (0, 1)]
+    return not _is_observed_number(fields[0]) and [text.strip() for text in others] in counted
+
+
+def _id_position(names: list[str] | None, fields: list[str], how: Reading) -> int | None:
+    """The column of row names: that asked for, or the first if it has no name or begins with a text."""
+    if how.id_column is not None and names is not None:
+        return names.index(how.id_column)
+    if names is not None and names[0] in how.leave_out:
+        return None
+    unnamed = names is not None and names[0] == "" and len(names) > 1
+    return 0 if unnamed or not is_number(fields[0]) else None
+
+
+def _parsed(path: Path, line: int, fields: list[str], layout: _Layout) -> FloatArray:
+    try:
+        return np.array([float(fields[position]) for position in layout.positions])
+    except ValueError:
+        return np.array([_number(path, line, fields[p], _called(p, layout)) for p in layout.positions])
+
+
+def _called(position: int, layout: _Layout) -> str:
+    return str(position + 1) if layout.names is None else repr(layout.names[position])
+
+
+def _number(path: Path, line: int, text: str, column: str) -> float:
+    if not is_number(text):
+        raise DataError(
+            f"{path} has {text!r} in line {line}, column {column}, which is not a number. Leave entries that "
+            "were not observed empty; name columns that are not data with --leave-out, row names with "
+            "--id-column."
+        )
+    return float(text) if _is_observed_number(text) else np.nan
+
+
+def is_number(text: str) -> bool:
+    """Whether a field can be an entry: a number, or one of the ways to say that it is missing."""
+    return text.strip().lower() in MISSING or _is_observed_number(text)
+
+
+def _is_observed_number(text: str) -> bool:
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False
+
+
+def _notes(layout: _Layout, how: Reading) -> tuple[str, ...]:
+    notes = ["column names: none" if layout.names is None else "column names: the first line"]
+    if layout.id_position is not None:
+        name = layout.names and layout.names[layout.id_position]
+        notes.append(f"row ids: column {layout.id_position + 1} ({repr(name) if name else 'without a name'})")
+    if how.leave_out:
+        notes.append(f"left out: {', '.join(map(repr, how.leave_out))}")
+    return tuple(notes)
+
+
+def write(path: Path, temporary: Path, table: Table) -> None:
+    """Write a table to `temporary`, in the format of `path`."""
+    ids, columns = table.ids, table.columns
+    header = None if columns is None else [*([] if ids is None else [table.id_name]), *columns]
+    rows = ([as_text(value) for value in row] for row in table.values)
+    if ids is not None:
+        rows = ([name, *row] for name, row in zip(ids, rows, strict=True))
+    _write_rows(path, temporary, header, rows)
+
+
+def as_text(value: np.floating) -> str:
+    """The shortest text that is this number; nothing for NaN."""
+    if np.isnan(value):
+        return ""
+    if value.is_integer() and abs(value) < _WHOLE_NUMBERS_BELOW:
+        return str(int(value))
+    return str(value)
+
+
+def _write_rows(path: Path, temporary: Path, header: Sequence[str] | None, rows: Iterator[list[str]]) -> None:
+    with _opened_to_write(path, temporary) as file:
+        writer = csv.writer(file, delimiter=delimiter(path), lineterminator="\n")
+        if header is not None:
+            writer.writerow(header)
+        writer.writerows(rows)
+
+
+@contextmanager
+def _opened_to_write(path: Path, temporary: Path) -> Iterator[IO[str]]:
+    if path.suffix.lower() != ".gz":
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            yield file
+        return
+    # no name and no time in the file: the same table gives the same bytes
+    with (
+        temporary.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="") as file,
+    ):
+        yield file

@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+from model_files import fit_briefly, some_rows
+from scipy import sparse
+from typer.testing import CliRunner
+
+import srflvm.anndata
+from srflvm import SRFLVM, DataError, load
+from srflvm._inputs import read_source
+from srflvm.checked_source import CheckedSource
+from srflvm.cli import app
+from srflvm.tables import Reading, Table, open_table, write_filled, write_table
+
+anndata = pytest.importorskip("anndata")
+pandas = pytest.importorskip("pandas")
+
+GENES = ["actb", "cd4", "gapdh", "myc"]
+
+
+def cells(values=None):
+    values = some_rows() if values is None else values
+    obs = pandas.DataFrame({"kind": ["x", "y"] * 15}, index=[f"c{n}" for n in range(30)])
+    return anndata.AnnData(values, obs, pandas.DataFrame(index=GENES))
+
+
+def test_the_scanpy_way_gives_what_the_estimator_gives(model, tmp_path):
+    adata = cells()
+    with pytest.warns(UserWarning, match="still rising"):
+        found = srflvm.anndata.srflvm(adata, max_iter=3, random_state=0, decoded_layer="decoded", copy=True)
+    assert not adata.obsm
+    np.testing.assert_array_equal(found.obsm["X_srflvm"], model.embedding_)
+    np.testing.assert_array_equal(found.obsm["X_srflvm_std"], model.embedding_std_)
+    np.testing.assert_array_equal(found.layers["decoded"], model.inverse_transform(model.embedding_))
+    found.write_h5ad(tmp_path / "c.h5ad")
+    again = anndata.read_h5ad(tmp_path / "c.h5ad")
+    np.testing.assert_array_equal(again.obsm["X_srflvm"], model.embedding_)
+    np.testing.assert_array_equal(again.uns["srflvm"]["elbo_history"], model.elbo_history_)
+    assert again.uns["srflvm"]["params"]["random_state"] == 0
+
+
+def test_the_estimator_takes_anndata_with_the_names_of_its_variables(model):
+    fitted = fit_briefly(cells())
+    np.testing.assert_array_equal(fitted.embedding_, model.embedding_)
+    assert list(fitted.feature_names_in_) == GENES
+    np.testing.assert_array_equal(fitted.transform(cells()), model.embedding_)
+    shuffled = cells()[:, ["cd4", "actb", "gapdh", "myc"]]
+    with pytest.raises(ValueError, match="feature names should match"):
+        fitted.transform(shuffled)
+
+
+def test_sparse_matrices_are_read_in_pieces_with_their_names():
+    model = SRFLVM()
+    source = read_source(model, cells(sparse.csr_matrix(some_rows())), reset=True)
+    assert isinstance(source, CheckedSource)
+    np.testing.assert_array_equal(source.read(3, 9), some_rows()[3:9])
+    assert list(model.feature_names_in_) == GENES
+    assert model.n_features_in_ == 4
+
+
+def test_layers_are_found_by_name():
+    adata = cells()
+    adata.layers["raw"] = np.ones((30, 4))
+    assert srflvm.anndata.matrix_of(adata, "raw")[0, 0] == 1.0
+    with pytest.raises(DataError, match="no layer 'counts'"):
+        srflvm.anndata.srflvm(adata, layer="counts")
+
+
+def test_files_come_and_go_through_the_command_line(model, tmp_path):
+    adata = cells(np.zeros((30, 4)))
+    adata.layers["values"] = some_rows()
+    adata.write_h5ad(tmp_path / "c.h5ad")
+    steps = [
+        ["fit", "c.h5ad", "--layer", "values", "--max-iter", "3", "-o", "m.srflvm"],
+        ["transform", "m.srflvm", "c.h5ad", "--layer", "values", "-o", "z.h5ad"],
+        ["transform", "m.srflvm", "c.h5ad", "--layer", "values", "-o", "z.csv"],
+    ]
+    for arguments in steps:
+        given = [str(tmp_path / a) if "." in a else a for a in arguments]
+        result = CliRunner().invoke(app, given)
+        assert result.exit_code == 0, result.output
+    assert list(load(tmp_path / "m.srflvm").feature_names_in_) == GENES
+    found = anndata.read_h5ad(tmp_path / "z.h5ad")
+    np.testing.assert_array_equal(found.obsm["X_srflvm"], model.embedding_)
+    assert found.obs["kind"].tolist() == adata.obs["kind"].tolist()
+    assert open_table(tmp_path / "z.csv").ids[2] == "c2"
+
+
+def test_filled_files_keep_their_annotations(tmp_path):
+    values = some_rows()
+    values[3, 1] = np.nan
+    cells(values).write_h5ad(tmp_path / "c.h5ad")
+    table = open_table(tmp_path / "c.h5ad", Reading(keep=True))
+    filled = np.where(np.isnan(table.values), 7.0, table.values)
+    write_filled(tmp_path / "f.h5ad", table, filled)
+    found = anndata.read_h5ad(tmp_path / "f.h5ad")
+    np.testing.assert_array_equal(found.X, np.where(np.isnan(values), 7.0, values))
+    assert found.obs["kind"].tolist() == ["x", "y"] * 15
+    write_table(tmp_path / "n.h5ad", Table(table.rows, table.columns, table.ids))
+    assert open_table(tmp_path / "n.h5ad").ids == [f"c{n}" for n in range(30)]
+
+
+def test_neighbours_and_leiden_of_scanpy_find_the_groups_of_a_count_matrix():
+    scanpy = pytest.importorskip("scanpy")
+    pytest.importorskip("igraph")
+    means = np.array([[2.0, 60.0, 9.0, 30.0], [50.0, 3.0, 8.0, 90.0], [20.0, 20.0, 90.0, 2.0]])
+    adata = cells(np.random.RandomState(0).poisson(np.repeat(means, 10, axis=0)).astype(float))
+    adata.layers["log"] = np.log1p(adata.X)
+    with pytest.warns(UserWarning, match="still rising"):
+        srflvm.anndata.srflvm(adata, "log", max_iter=3, random_state=0)
+    scanpy.pp.neighbors(adata, n_neighbors=5, use_rep="X_srflvm", method="gauss", random_state=0)
+    scanpy.tl.leiden(adata, resolution=0.3, flavor="igraph", n_iterations=2, directed=False, random_state=0)
+    found = adata.obs["leiden"].to_numpy().reshape(3, 10)
+    assert [len(set(row)) for row in found] == [1, 1, 1]
+    assert len(set(found[:, 0])) == 3
+
+
+def test_draws_are_a_data_set_with_named_dimensions(model):
+    pytest.importorskip("xarray")
+    draws = model.to_xarray(some_rows()[:6], n_draws=400, random_state=0)
+    assert dict(draws.sizes) == {"chain": 1, "draw": 400, "row": 6, "component": 2, "column": 4}
+    mean, std = model.transform(some_rows()[:6], return_std=True)
+    error = np.abs(draws["latent"].mean(("chain", "draw")).to_numpy() - mean)
+    assert np.all(error < 5.0 * std / 20.0)
+    np.testing.assert_allclose(draws["latent"].std(("chain", "draw")).to_numpy(), std, rtol=0.25)

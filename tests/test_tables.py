@@ -1,0 +1,151 @@
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+
+from srflvm import DataError
+from srflvm.sources import ArraySource
+from srflvm.tables import Reading, Table, made_of, open_table, write_filled, write_table
+from srflvm.tables.labels import read_labels
+
+VALUES = np.array([[1.0, np.nan, 0.1 + 0.2], [1e-300, -2.5, 3.0], [np.pi, 1e300, np.nan]])
+COLUMNS, IDS = ["a", "b, c", "ü"], ["first", "zwei", "3rd"]
+
+
+def text_table(folder, text, name="t.csv", **how):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return open_table(path, Reading(**how))
+
+
+def kept(path, table, filled):
+    write_filled(path, table, filled)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "tsv.gz", "parquet", "npz", "zarr"])
+def test_numbers_and_names_come_back_bit_for_bit(tmp_path, ending):
+    path = tmp_path / f"t.{ending}"
+    write_table(path, Table(ArraySource(VALUES), COLUMNS, IDS, "name"))
+    table = open_table(path)
+    np.testing.assert_array_equal(table.values, VALUES)
+    assert (list(table.columns), list(table.ids)) == (COLUMNS, IDS)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("ending", ["csv", "npy", "npz", "zarr"])
+def test_tables_without_names_stay_without(tmp_path, ending):
+    path = tmp_path / f"t.{ending}"
+    write_table(path, made_of(VALUES))
+    table = open_table(path)
+    np.testing.assert_array_equal(table.values, VALUES)
+    assert (table.columns, table.ids) == (None, None)
+
+
+def test_the_same_table_gives_the_same_gzipped_bytes(tmp_path):
+    for name in ("a.csv.gz", "b.csv.gz"):
+        write_table(tmp_path / name, made_of(VALUES, COLUMNS))
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    assert gzip.decompress((tmp_path / "a.csv.gz").read_bytes()).startswith(b'a,"b, c",')
+
+
+def test_single_precision_is_written_with_its_own_digits(tmp_path):
+    write_table(tmp_path / "t.csv", made_of(np.array([[0.1, 2.0]], np.float32)))
+    assert (tmp_path / "t.csv").read_text() == "0.1,2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "ids"),
+    [
+        ("a,b\n1,2\n3,4\n", ["a", "b"], None),
+        ("1,2\n3,4\n", None, None),
+        ("x,1,2.5\ny,3,4\n", None, ["x", "y"]),
+        ("name,1,2\nx,1,2\ny,3,4\n", ["1", "2"], ["x", "y"]),
+        (",a,b\n0,1,2\n1,3,4\n", ["a", "b"], ["0", "1"]),
+        (",0,1\n0,1,2\n1,3,4\n", ["0", "1"], ["0", "1"]),
+        ("a,b\nx,1,2\ny,3,4\n", ["a", "b"], ["x", "y"]),
+        ("\ufeffa,b\r\n1,2\r\n\r\n3,4\r\n", ["a", "b"], None),
+        ("a\n1\n3\n", ["a"], None),
+    ],
+)
+def test_what_is_taken_for_names(tmp_path, text, columns, ids):
+    table = text_table(tmp_path, text)
+    assert (table.columns, table.ids) == (columns, ids)
+    assert table.values[:, 0].tolist() == [1.0, 3.0]
+
+
+def test_a_header_can_be_told(tmp_path):
+    assert text_table(tmp_path, "1,2\n3,4\n", header=True).columns == ["1", "2"]
+    assert text_table(tmp_path, "x,0,1\ny,3,4\n", header=False).ids == ["x", "y"]
+
+
+def test_ids_and_columns_to_leave_out_can_be_named(tmp_path):
+    text = "city,a,key,b\nRome,1,7,2\nOslo,3,8,4\n"
+    table = text_table(tmp_path, text, id_column="key", leave_out=("city",))
+    assert (table.columns, table.ids, table.id_name) == (["a", "b"], ["7", "8"], "key")
+    assert table.notes == ("column names: the first line", "row ids: column 3 ('key')", "left out: 'city'")
+
+
+@pytest.mark.parametrize("hole", ["", " ", "NA", "nan", "null", "N/A", "None"])
+def test_ways_to_say_missing(tmp_path, hole):
+    table = text_table(tmp_path, f"a,b\n1,{hole}\n3,4\n")
+    assert np.isnan(table.values[0, 1])
+
+
+def test_filled_text_changes_holes_only(tmp_path):
+    text = 'k;,"a ""x""",note,b\n"r,1",1.50,yes,\n r2 ,NA, no,+4.000e0\n'
+    table = text_table(tmp_path, text, leave_out=("note",), keep=True)
+    filled = np.where(np.isnan(table.values), [[0.0, 0.25], [7.0, 0.0]], table.values)
+    path = kept(tmp_path / "f.csv", table, filled)
+    assert path.read_text() == 'k;,"a ""x""",note,b\n"r,1",1.50,yes,0.25\n r2 ,7, no,+4.000e0\n'
+
+
+def test_filled_parquet_keeps_types_and_other_columns(tmp_path):
+    columns = {
+        "city": ["Rome", "Oslo"],
+        "n": pa.array([1, 2], pa.int64()),
+        "x": pa.array([None, 0.5], pa.float32()),
+        "m": pa.array([3, None], pa.int16()),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet", Reading(keep=True))
+    assert (table.ids, list(table.columns)) == (("Rome", "Oslo"), ["n", "x", "m"])
+    filled = np.where(np.isnan(table.values), 9.25, table.values)
+    found = pq.read_table(kept(tmp_path / "f.parquet", table, filled))
+    assert found.to_pydict() == {"city": ["Rome", "Oslo"], "n": [1, 2], "x": [9.25, 0.5], "m": [3.0, 9.25]}
+    assert [str(field.type) for field in found.schema] == ["string", "int64", "float", "double"]
+
+
+def test_sparse_matrices_and_parquet_stay_in_their_files(tmp_path):
+    sparse.save_npz(tmp_path / "s.npz", sparse.csr_array(np.eye(3)))
+    pq.write_table(pa.table({"a": [1.0, 2.0]}), tmp_path / "t.parquet")
+    np.save(tmp_path / "t.npy", VALUES)
+    for name in ("s.npz", "t.parquet", "t.npy"):
+        assert not open_table(tmp_path / name).in_memory
+    np.testing.assert_array_equal(open_table(tmp_path / "s.npz").values, np.eye(3))
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "labels"),
+    [
+        ("kind\nx\ny\n", None, ["x", "y"]),
+        ("x\ny\n", None, ["x", "y"]),
+        ("id,kind\na,1\nb,2\n", None, [1.0, 2.0]),
+        ("id,size,kind\na,1,x\nb,2,y\n", "kind", ["x", "y"]),
+    ],
+)
+def test_labels(tmp_path, text, column, labels):
+    (tmp_path / "l.csv").write_text(text)
+    assert read_labels(tmp_path / "l.csv", 2, column).tolist() == labels
+
+
+def test_labels_of_other_files(tmp_path):
+    np.save(tmp_path / "l.npy", np.array([3, 4]))
+    pq.write_table(pa.table({"a": [1, 2], "kind": ["x", "y"]}), tmp_path / "l.parquet")
+    assert read_labels(tmp_path / "l.npy", 2).tolist() == [3, 4]
+    assert read_labels(tmp_path / "l.parquet", 2).tolist() == ["x", "y"]
+    with pytest.raises(DataError, match="has 2 labels, but the model has 3 rows"):
+        read_labels(tmp_path / "l.npy", 3)
