@@ -53,12 +53,12 @@ requestAnimationFrame(step);
 
 def repeated(n_rows: int) -> tuple[Any, np.ndarray]:
     """A model with so many rows, and their digits."""
-    digits = load_digits()
+    digits: Any = load_digits()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        small = SRFLVM(max_iter=5, random_state=0).fit(digits.data[:500])
+        small = SRFLVM(n_frequencies=50, max_iter=3, init="pca", random_state=0).fit(digits.data[:300])
     model, rng = copy.copy(small), np.random.RandomState(0)
-    row = rng.randint(500, size=n_rows)
+    row = rng.randint(300, size=n_rows)
     model.embedding_ = small.embedding_[row] + 0.05 * rng.standard_normal((n_rows, 2))
     model.embedding_std_ = small.embedding_std_[row]
     return model, digits.target[row]

@@ -147,6 +147,7 @@ def _columns_block(names: list[str], summary: Summary, kept: np.ndarray) -> dict
     parts = ("average", "spread", "low", "high")
     return {
         "names": names,
+        "first": int(np.argmax(np.where(kept, summary.signal, -1.0))),
         "kept": np.flatnonzero(kept).tolist() if not kept.all() else None,
         **{part: block(getattr(summary, part), "float32") for part in parts},
     }

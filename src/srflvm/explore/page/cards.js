@@ -10,7 +10,7 @@ class DecodedCard {
     if (app.payload.image_shape) this.pictures = new Pictures(app, element("pictures"));
     else this.profile = new Profile(app, element("profile"));
     this._foot();
-    app.store.on(["cursor", "pinned", "dims", "held", "theme"], this.update);
+    app.store.on(["cursor", "pinned", "dims", "held", "painted"], this.update);
     element("order").addEventListener("change", this.update);
   }
 
@@ -18,9 +18,12 @@ class DecodedCard {
     const { columns } = this.app;
     const shown = this.profile ? this.profile.bars.length : 0;
     const choice = shown > 0 && columns.decoded.length > shown;
-    element("profile-foot").hidden = !choice;
+    element("profile-foot").hidden = !shown;
+    element("order-field").hidden = !choice;
     if (!choice) element("order").value = "data";
-    element("profile-count").textContent = `${shown} of ${formatCount(columns.decoded.length)} columns`;
+    const scales = this.profile?.common ? "one scale for all" : "each on its own scale";
+    const count = choice ? `${shown} of ${formatCount(columns.decoded.length)}, ` : "";
+    element("profile-count").textContent = count + scales;
   }
 
   _update() {
@@ -46,14 +49,12 @@ class DecodedCard {
 }
 
 function showNearest(app, nearest) {
-  const theme = app.store.get("theme");
   const painted = app.store.get("painted");
   const items = nearest.map(({ row, distance }) => {
     const button = make("button", { type: "button", title: "Go to this row" });
     const label = app.rows.label(row);
-    const colour = painted ? hexOf(painted.colours[row]) : PLAIN_COLOUR[theme];
     button.append(
-      swatch(colour, painted ? painted.shapes[row] : 0),
+      swatch(hexOf(painted.colours[row]), painted.shapes[row]),
       make("span", { className: "row-name" }, app.rows.name(row)),
       make("span", { className: "row-label" }, label ?? ""),
       make("span", { className: "row-distance" }, formatNumber(distance)),

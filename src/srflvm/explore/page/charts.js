@@ -1,6 +1,6 @@
 // Small charts of the model: the learned kernel and the bound during the fit.
 
-const CHART = { width: 330, height: 148, left: 42, right: 10, top: 10, bottom: 30 };
+const CHART = { width: 330, height: 156, left: 42, right: 10, top: 10, bottom: 38 };
 
 function drawModelCharts(app) {
   const { kernel, elbo } = app.payload;
@@ -51,9 +51,9 @@ function lineChart({ title, x, series, colours, xName }) {
     );
   }
   for (const value of ticks(left, right, 5)) {
-    chart.append(svgText(across(value), height - 15, formatNumber(value), { class: "tick", ...middle }));
+    chart.append(svgText(across(value), height - 22, formatNumber(value), { class: "tick", ...middle }));
   }
-  chart.append(svgText((CHART.left + width) / 2, height - 2, xName, { class: "axis", ...middle }));
+  chart.append(svgText((CHART.left + width) / 2, height - 5, xName, { class: "axis", ...middle }));
   series.forEach((values, i) => chart.append(linePath(values, x, across, up, colours[i])));
   return chart;
 }

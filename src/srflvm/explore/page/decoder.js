@@ -1,6 +1,6 @@
 // Decoding: from a latent point to means and standard deviations of all columns.
 //
-// Products of pairs of features are packed along cyclic diagonals, (i, i + d mod L) for d up to (L - 1) / 2, so
+// Products of pairs of features are packed along cyclic diagonals, (i, i + d mod L) for d up to L / 2, so
 // that a variance phi'V phi is the inner product of two vectors.
 
 class Decoder {

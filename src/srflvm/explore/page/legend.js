@@ -8,9 +8,10 @@ function drawLegend(app) {
   const entries = [];
   if (painted.legend.kind === "classes") entries.push(...classEntries(app, theme));
   if (painted.legend.kind === "numbers") entries.push(numberScale(painted.legend, theme));
-  if (fog) entries.push(fogScale(theme));
   replaceKeepingFocus(host, entries);
   host.hidden = !entries.length;
+  element("fog-legend").hidden = !fog;
+  element("fog-legend").replaceChildren(fogScale(theme));
 }
 
 function classEntries(app, theme) {
@@ -68,8 +69,7 @@ function numberScale({ caption, low, high }, theme) {
 }
 
 function fogScale(theme) {
-  const caption = "left of the function's prior variance";
-  return scale(caption, [SURFACE[theme], FOG[theme]], "0 %", "100 %");
+  return scale("function variance, share of the prior", [SURFACE[theme], FOG[theme]], "0 %", "100 %");
 }
 
 function scale(caption, stops, low, high) {

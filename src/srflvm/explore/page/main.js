@@ -20,7 +20,7 @@ class App {
     return {
       theme: dark ? "dark" : "light",
       colourBy: this.rows.labels ? "labels" : "none",
-      column: this.columns.decoded[0] ?? 0,
+      column: this.payload.columns.first,
       dims: this.payload.dims,
       held: "row",
       fog: false,

@@ -17,8 +17,8 @@ class Pictures {
   show({ mean, std }, nearest) {
     const [low, high] = this.range;
     this._draw("decoded", mean, low, high);
-    this._draw("std", std, 0, Math.max(finiteRange(std)[1], 1e-12));
-    this.canvases.std.text.textContent = `std, up to ${formatNumber(finiteRange(std)[1])}`;
+    this._draw("std", std, 0, (high - low) / 2);
+    this.canvases.std.text.textContent = `std, at most ${formatNumber(finiteRange(std)[1])}`;
     if (this.canvases.row) this._draw("row", this._data(nearest), low, high);
   }
 

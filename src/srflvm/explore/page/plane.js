@@ -1,6 +1,7 @@
 // The latent plane: a canvas of points with a canvas of marks above it, and when they are drawn anew.
 
 const SETTLE_MILLISECONDS = 140;
+const FEW_ROWS = 5000;
 const MANY_ROWS = 30000;
 
 class Plane {
@@ -32,10 +33,10 @@ class Plane {
     const [width, height] = [Math.round(camera.width * ratio), Math.round(camera.height * ratio)];
     this._sizeCanvas(width, height);
     this._background(width, height, ratio);
-    const surface = pixelOf(SURFACE[this.app.store.get("theme")]);
-    const halo = this.app.rows.count <= 5000 ? surface : 0;
+    const surface = pixelOf(SURFACE[this.app.store.get("theme")]) | 0;
+    const halo = this.app.rows.count <= FEW_ROWS ? surface : null;
     const radius = pointRadius(this.app.rows.count, camera.zoom);
-    this.points.draw(this.pixels, width, height, camera, ratio, radius, halo);
+    this.points.draw({ pixels: this.pixels, width, height }, camera, ratio, radius, halo);
     this.context.putImageData(this.image, 0, 0);
     this.drawMarks();
     this.drawMilliseconds = performance.now() - started;
@@ -130,7 +131,7 @@ class Plane {
     if (this.image && this.image.width === width && this.image.height === height) return;
     Object.assign(this.canvas, { width, height });
     this.image = this.context.createImageData(width, height);
-    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.pixels = new Int32Array(this.image.data.buffer);
   }
 
   _background(width, height, ratio) {
@@ -143,7 +144,7 @@ class Plane {
     this.context.fillRect(0, 0, width, height);
     this.fog.draw(this.context, this.camera, ratio);
     this.image = this.context.getImageData(0, 0, width, height);
-    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.pixels = new Int32Array(this.image.data.buffer);
   }
 
   _scene() {

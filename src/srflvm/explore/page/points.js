@@ -1,13 +1,16 @@
 // Points drawn into the pixels of a canvas. A point is a stamp: for each of its pixels how much of it is
 // covered, so that 100 000 points are a few million additions and need no graphics card.
 
+const HALO_OPACITY = 0.86;
+const FADED_OPACITY = 0.2;
+
 class Points {
   constructor(count) {
     this.order = shuffled(count);
     this.x = new Float32Array(count);
     this.y = new Float32Array(count);
     this.shapes = new Uint8Array(count);
-    this.colours = new Uint32Array(count);
+    this.colours = new Int32Array(count);
     this.faded = new Uint8Array(count);
     this.anyFaded = false;
     this.stamps = new Map();
@@ -27,37 +30,40 @@ class Points {
     this.anyFaded = this.faded.includes(1);
   }
 
-  /** Draw into opaque pixels, `ratio` of them to one of the page. Faded points are drawn first. */
-  draw(pixels, width, height, camera, ratio, radius, halo) {
-    const target = { pixels, width, height, halo };
-    if (this.anyFaded) this._pass(target, camera, ratio, radius, 1, 0.16);
-    this._pass(target, camera, ratio, radius, 0, 1);
+  /**
+   * Draw into an image {pixels, width, height}, `ratio` of its pixels to one of the page. Faded points are
+   * drawn first; the others have a halo in a colour, if one is given.
+   */
+  draw(image, camera, ratio, radius, halo) {
+    const stamps = (size, opacity) => this._stamps(size * ratio, opacity, image.width);
+    if (this.anyFaded) this._pass(image, camera, ratio, 1, stamps(radius, FADED_OPACITY));
+    const around = halo === null ? null : stamps(radius + 1 / ratio, HALO_OPACITY);
+    this._pass(image, camera, ratio, 0, stamps(radius, 1), around, halo);
   }
 
-  _pass(target, camera, ratio, radius, faded, opacity) {
+  _pass({ pixels, width, height }, camera, ratio, faded, stamps, around, halo) {
     const { x, y, shapes, colours } = this;
     const scale = camera.scale * ratio;
     const left = (camera.width / 2) * ratio - camera.centre[0] * scale;
     const top = (camera.height / 2) * ratio + camera.centre[1] * scale;
-    const halo = target.halo && !faded;
-    const stamps = SHAPES.map((_, shape) => this._stamp(shape, radius * ratio, opacity, halo));
-    const margin = stamps[0].reach + 1;
-    const [right, bottom] = [target.width - margin, target.height - margin];
+    const margin = (around ?? stamps)[0].reach + 1;
     for (let i = 0; i < x.length; i++) {
       if (this.faded[i] !== faded) continue;
       const across = Math.round(left + x[i] * scale);
       const down = Math.round(top - y[i] * scale);
-      if (across < margin || across >= right || down < margin || down >= bottom) continue;
-      press(stamps[shapes[i]], colours[i], across + down * target.width, target);
+      if (across < margin || across >= width - margin || down < margin || down >= height - margin) continue;
+      const place = across + down * width;
+      if (around) press(around[shapes[i]], halo, place, pixels);
+      press(stamps[shapes[i]], colours[i], place, pixels);
     }
   }
 
-  /** Pixels of a shape: how far across and down they are, and how much of them it covers (0 to 256). */
-  _stamp(shape, radius, opacity, halo) {
-    const key = `${shape} ${radius.toFixed(2)} ${opacity} ${halo}`;
+  /** A stamp of each shape. */
+  _stamps(radius, opacity, width) {
+    const key = `${radius.toFixed(2)} ${opacity} ${width}`;
+    if (this.stamps.size > 32) this.stamps.clear();
     if (!this.stamps.has(key)) {
-      if (this.stamps.size > 64) this.stamps.clear();
-      this.stamps.set(key, makeStamp(SHAPES[shape], radius, opacity, halo ? 1 : 0));
+      this.stamps.set(key, SHAPES.map((shape) => makeStamp(shape, radius, opacity, width)));
     }
     return this.stamps.get(key);
   }
@@ -68,44 +74,39 @@ class Points {
 }
 
 /** Blend a stamp in a colour over the pixels around a place. Two colour channels are blended at a time. */
-function press(stamp, colour, place, { pixels, width, halo }) {
+function press({ offsets, cover }, colour, place, pixels) {
   const redBlue = colour & 0xff00ff;
   const green = colour & 0x00ff00;
-  const haloRedBlue = halo & 0xff00ff;
-  const haloGreen = halo & 0x00ff00;
-  for (let k = 0; k < stamp.cover.length; k++) {
-    const at = place + stamp.across[k] + stamp.down[k] * width;
-    let under = pixels[at];
-    const edge = stamp.edge[k];
-    if (edge) {
-      under = blend(haloRedBlue, haloGreen, edge, under);
+  for (let k = 0; k < offsets.length; k++) {
+    const at = place + offsets[k];
+    const share = cover[k];
+    if (share === 256) {
+      pixels[at] = colour;
+      continue;
     }
-    const cover = stamp.cover[k];
-    pixels[at] = cover === 256 ? colour : blend(redBlue, green, cover, under);
+    const under = pixels[at];
+    const rest = 256 - share;
+    const outer = (Math.imul(redBlue, share) + Math.imul(under & 0xff00ff, rest)) >>> 8;
+    const inner = (Math.imul(green, share) + Math.imul(under & 0x00ff00, rest)) >>> 8;
+    pixels[at] = 0xff000000 | (outer & 0xff00ff) | (inner & 0x00ff00);
   }
 }
 
-function blend(redBlue, green, cover, under) {
-  const rest = 256 - cover;
-  const outer = (Math.imul(redBlue, cover) + Math.imul(under & 0xff00ff, rest)) >>> 8;
-  const inner = (Math.imul(green, cover) + Math.imul(under & 0x00ff00, rest)) >>> 8;
-  return 0xff000000 | (outer & 0xff00ff) | (inner & 0x00ff00);
-}
-
-function makeStamp(shape, radius, opacity, haloWidth) {
-  const reach = Math.ceil(radius + haloWidth) + 1;
-  const stamp = { reach, across: [], down: [], cover: [], edge: [] };
+/** Which pixels of an image of some width a shape covers, relative to its middle, and how much (of 256). */
+function makeStamp(shape, radius, opacity, width) {
+  const reach = Math.ceil(radius) + 1;
+  const offsets = [];
+  const cover = [];
   for (let down = -reach; down <= reach; down++) {
     for (let across = -reach; across <= reach; across++) {
-      const inside = (size) => Math.min(Math.max(0.5 + size - shapeDistance(shape, across, down), 0), 1);
-      const cover = Math.round(256 * opacity * inside(radius));
-      const edge = haloWidth ? Math.round(220 * inside(radius + haloWidth)) : 0;
-      if (!cover && !edge) continue;
-      for (const [name, value] of Object.entries({ across, down, cover, edge })) stamp[name].push(value);
+      const inside = Math.min(Math.max(0.5 + radius - shapeDistance(shape, across, down), 0), 1);
+      const share = Math.round(256 * opacity * inside);
+      if (!share) continue;
+      offsets.push(across + down * width);
+      cover.push(share);
     }
   }
-  return { ...stamp, across: Int16Array.from(stamp.across), down: Int16Array.from(stamp.down),
-    cover: Uint16Array.from(stamp.cover), edge: Uint16Array.from(stamp.edge) };
+  return { reach, offsets: Int32Array.from(offsets), cover: Int32Array.from(cover) };
 }
 
 /** The size at which a shape around the origin reaches a place; shapes of a size have about the same area. */

@@ -79,8 +79,8 @@ function commonRange(columns) {
   return [Math.min(low, 0), Math.max(high, 0)];
 }
 
-/** Whether bars on one scale would all be seen: no range a twentieth of the widest. */
+/** Whether bars on one scale would all be seen: no range less than a quarter of the widest. */
 function hasCommonScale(columns) {
   const [low, high] = commonRange(columns);
-  return columns.decoded.every((j) => columns.high[j] - columns.low[j] > (high - low) / 20);
+  return columns.decoded.every((j) => columns.high[j] - columns.low[j] > (high - low) / 4);
 }
