@@ -148,14 +148,17 @@ def test_colours_follow_a_column(page):
     assert "standard deviation" in page.find(".scale-caption").text
 
 
-def saved_rows(folder):
-    target = folder / "selection.csv"
-    for _ in range(100):
+def downloaded(target):
+    """The content of a file, once it is there."""
+    for _ in range(200):
         if target.exists():
-            break
+            return target.read_bytes()
         time.sleep(0.05)
-    with target.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))
+    raise AssertionError(f"{target.name} was not saved")
+
+
+def saved_rows(folder):
+    return list(csv.reader(downloaded(folder / "selection.csv").decode().splitlines()))
 
 
 def test_a_lasso_selects_rows_that_are_saved_as_csv(page, counts_model, folder):
@@ -255,13 +258,25 @@ def test_search_goes_to_a_row(page, counts_model):
     assert page.find("#nearest .row-name").text == IDS[17]
 
 
-def test_the_variance_map_and_the_picture_of_the_view(page):
+def test_the_variance_map_and_the_picture_of_the_view(page, folder):
     plain = page.pixels()
     page.find("#fog").click()
     for _ in range(20):
         page.frame()
     assert page.pixels() != plain
-    size = page.driver.execute_async_script(
-        "const done = arguments[0]; app.plane.canvas.toBlob((blob) => done(blob.size))"
-    )
-    assert size > 1000
+    page.find("#png").click()
+    assert downloaded(folder / "latent-plane.png").startswith(b"\x89PNG")
+
+
+def test_images_and_a_path_through_them(browser, counts_model, folder):
+    shown = Page(browser, counts_model.explore(folder / "images.html", image_shape=(2, 2)))
+    shown.hover(*counts_model.embedding_[3])
+    mean = counts_model.inverse_transform(np.array([shown.ask("[...app.cursorPoint()]")]))[0]
+    image = "document.querySelector('.picture').getContext('2d').getImageData(0, 0, 2, 2)"
+    red = f"{image}.data.filter((_, i) => i % 4 === 0)"
+    low, high = shown.ask("app.payload.image_range")
+    share = np.clip((mean - low) / (high - low), 0.0, 1.0)
+    np.testing.assert_allclose(shown.ask(f"[...{red}]"), 255.0 - (255.0 - 16.0) * share, atol=1.5)
+    shown.driver.execute_script("app.store.set({path: [[-1, 0], [1, 0.5]]})")
+    shown.frame()
+    assert len(shown.driver.find_elements("css selector", ".strip canvas")) == 9
