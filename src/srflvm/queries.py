@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -247,6 +248,28 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         points = check.check_latents(frequencies, self._posterior.frequencies.shape[1])
         return stationary_spectral_density(self, points)
+
+    def explore(self, path: Any, **options: Any) -> Path:
+        """Write one self-contained web page to explore the model in, offline.
+
+        The page shows the latents of the training rows, and decodes live wherever one points.
+
+        Parameters
+        ----------
+        path : str or path
+            The HTML file to write.
+        **options
+            `data`, `labels`, `ids`, `dims`, `image_shape`, `title` and `max_megabytes`, as in
+            `srflvm.explore.write_page`.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
+        from srflvm.explore import write_page
+
+        return write_page(self, path, **options)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file that `srflvm.load` reads."""

@@ -1,0 +1,88 @@
+"""One self-contained web page to explore a fitted model in, offline and by double click.
+
+The page holds the latents, the frozen frequencies and the posterior of the weights, and decodes points of the
+latent space in the browser. It loads nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from srflvm._containers import write_whole
+from srflvm._validation import check_positive
+from srflvm.explore.page import assemble
+from srflvm.explore.payload import Contents, build
+
+__all__ = ["write_page"]
+
+
+def write_page(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    data: Any = None,
+    labels: Any = None,
+    ids: Any = None,
+    dims: tuple[int, int] | None = None,
+    image_shape: tuple[int, int] | None = None,
+    title: str | None = None,
+    max_megabytes: float = 50.0,
+) -> Path:
+    """Write a page that shows the latents of the training rows and decodes live wherever one points.
+
+    What the page decodes is `model.inverse_transform(Z, return_std=True)` to 1e-4 of a column's standard
+    deviation. Latents, frequencies and weights are shipped in single precision. Covariances of the weights
+    are 16-bit integers where this moves no variance of the function by more than 5e-5, else in single
+    precision. Columns of a likelihood that has no decoder in the browser are named in the page and not shown.
+
+    Parameters
+    ----------
+    model : SRFLVM
+        A fitted model.
+    path : str or path
+        The HTML file to write. It appears whole or not at all; an older file is replaced.
+    data : array-like of shape (N, M), default=None
+        The training rows, to colour by their values and to export them; NaN where not observed. Without
+        them, columns are coloured by what the model decodes at each row.
+    labels : array-like of shape (N,), default=None
+        Classes or numbers to colour by; None and NaN are allowed.
+    ids : array-like of shape (N,), default=None
+        Names of the rows; their numbers from 0 on without.
+    dims : pair of int, default=None
+        The latent dimensions first shown: the two of highest relevance without. Others can be chosen in the
+        page.
+    image_shape : pair of int, default=None
+        Height and width, if a row is an image.
+    title : str, default=None
+        Heading of the page.
+    max_megabytes : float, default=50
+        Size that the page must not exceed. If it would, data columns are left out first, then the columns
+        that vary least over the rows; a warning and the page say which share is left. Where that is not
+        enough, or the rows are images, nothing is written.
+
+    Returns
+    -------
+    Path
+        Where the page is.
+
+    Raises
+    ------
+    DataError
+        `data`, `labels` or `ids` do not belong to the rows of the model.
+    ValueError
+        An option cannot be used with this model, or the page would be too large.
+    """
+    check_is_fitted(model)
+    limit = int(1e6 * check_positive("max_megabytes", max_megabytes))
+    contents = Contents(data, labels, ids, dims, image_shape, title)
+    payload = build(model, contents, limit)
+    for note in payload["left_out"]:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    target = Path(path)
+    write_whole(Path(os.path.realpath(target)), assemble(payload))
+    return target

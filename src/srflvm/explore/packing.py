@@ -1,0 +1,38 @@
+"""Arrays as text: little-endian numbers in base64, and numbers rounded to small integers."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from srflvm._types import FloatArray
+
+Block = dict[str, Any]
+
+_LARGEST_CODE = {"uint8": 254, "uint16": 65534}
+
+
+def block(values: Any, kind: str) -> Block:
+    """An array in the given type of number, for `readBlock` of the page."""
+    array = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<"))
+    return {"type": kind, "data": base64.b64encode(array.tobytes()).decode("ascii")}
+
+
+def text_bytes(n_bytes: float) -> int:
+    """The length in base64 of so many bytes."""
+    return 4 * -(-int(n_bytes) // 3)
+
+
+def codes(values: FloatArray) -> Block:
+    """Numbers as `low + step * code`, the largest code for NaN: exact for up to 255 neighbouring whole
+    numbers, else to half of a 65 534th of their range."""
+    seen = values[np.isfinite(values)]
+    low, high = (float(seen.min()), float(seen.max())) if seen.size else (0.0, 0.0)
+    whole = high - low <= _LARGEST_CODE["uint8"] and bool(np.all(seen == np.round(seen)))
+    kind = "uint8" if whole else "uint16"
+    step = 1.0 if whole or high == low else (high - low) / _LARGEST_CODE[kind]
+    filled = np.where(np.isfinite(values), values, low)
+    rounded = np.where(np.isfinite(values), np.round((filled - low) / step), _LARGEST_CODE[kind] + 1)
+    return {"low": low, "step": step, "codes": block(rounded, kind)}

@@ -1,0 +1,106 @@
+// What an observation y is given the function f, for each kind of link, and averages of it over f.
+//
+// A link writes the mean and the variance of y given f for channel c of its group into `given`.
+
+const LARGEST_LOG_MEAN = 40;
+
+const LINKS = {
+  identity(f, c, { noise }, given) {
+    given[0] = f;
+    given[1] = noise[c];
+  },
+
+  logistic(f, c, { trials }, given) {
+    const share = sigmoid(f);
+    given[0] = trials[c] * share;
+    given[1] = given[0] * sigmoid(-f);
+  },
+
+  log(f, c, { excess }, given) {
+    const mean = Math.exp(Math.min(f, LARGEST_LOG_MEAN));
+    given[0] = mean;
+    given[1] = mean + mean * mean * excess[c];
+  },
+
+  ordinal(f, c, { thresholds }, given, nChannels) {
+    let mean = 0;
+    let square = 0;
+    for (let k = 0; k * nChannels < thresholds.length; k++) {
+      const beyond = sigmoid(f - thresholds[k * nChannels + c]);
+      mean += beyond;
+      square += (2 * k + 1) * beyond;
+    }
+    given[0] = mean;
+    given[1] = Math.max(square - mean * mean, 0);
+  },
+
+  shares(f, c, parameters, given) {
+    given[0] = sigmoid(f);
+    given[1] = 0;
+  },
+};
+
+// a code is found by breaking a stick of which each channel is one step
+LINKS.categorical = LINKS.logistic;
+
+function sigmoid(x) {
+  return x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x));
+}
+
+/** Mean and whole variance of y for f ~ N(mean, variance), written into `out`. */
+function expectedMoments(group, c, mean, variance, rule, out) {
+  const link = LINKS[group.kind];
+  if (group.kind === "identity") {
+    out[0] = mean;
+    out[1] = variance + group.parameters.noise[c];
+    return;
+  }
+  const root = Math.sqrt(variance);
+  const given = expectedMoments.given;
+  let first = 0;
+  let second = 0;
+  let noise = 0;
+  for (let k = 0; k < rule.nodes.length; k++) {
+    link(mean + root * rule.nodes[k], c, group.parameters, given, group.channels);
+    first += rule.weights[k] * given[0];
+    second += rule.weights[k] * given[0] * given[0];
+    noise += rule.weights[k] * given[1];
+  }
+  out[0] = first;
+  out[1] = Math.max(second - first * first, 0) + noise;
+}
+expectedMoments.given = new Float64Array(2);
+
+/** The most probable code of a categorical column and p (1 - p), from the chances of taking each step. */
+function codeFromSteps(taken) {
+  let left = 1;
+  let best = 0;
+  let code = 0;
+  for (let k = 0; k <= taken.length; k++) {
+    const share = k < taken.length ? left * taken[k] : left;
+    if (share > best) {
+      best = share;
+      code = k;
+    }
+    if (k < taken.length) left *= 1 - taken[k];
+  }
+  return { mean: code, variance: best * (1 - best) };
+}
+
+/** Moments of the shares of a vector of counts with a total of one, from those of the steps of its stick. */
+function sharesFromSteps(mean, variance) {
+  const shares = { mean: [], variance: [] };
+  let left = 1;
+  let squareLeft = 1;
+  for (let k = 0; k <= mean.length; k++) {
+    const last = k === mean.length;
+    const first = left * (last ? 1 : mean[k]);
+    const second = squareLeft * (last ? 1 : variance[k] + mean[k] ** 2);
+    shares.mean.push(first);
+    shares.variance.push(first - second + Math.max(second - first * first, 0));
+    if (last) break;
+    left *= 1 - mean[k];
+    squareLeft *= variance[k] + (1 - mean[k]) ** 2;
+  }
+  return shares;
+}
