@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 
 help:
 	@echo "make demo     fit the bundled digits, write a picture and a report"
-	@echo "make test     lint, types and all tests"
+	@echo "make test     lint, types, the documentation and all tests"
 	@echo "make install  $(VENV) with all extras"
 	@echo "make lint     ruff and pyright"
 	@echo "make docs     the documentation, in build/docs; warnings are errors"
@@ -30,7 +30,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-test: lint
+test: lint docs
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 docs: $(STAMP)

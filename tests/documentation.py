@@ -1,19 +1,19 @@
-"""Pages of the documentation, the Python on them, and fits that are short enough to run it all in a test."""
+"""Pages of the documentation, the Python on them, and what stands for a fit when it is run in a test."""
 
 import importlib.util
 import re
 import textwrap
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+import scipy.sparse as sp
 from model_files import made_up
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import clone
 
-from srflvm import _likelihood_choice as choosing
+from srflvm import Progress
 from srflvm._inputs import read_data
-from srflvm.posing import kind_of_fit
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -26,8 +26,6 @@ _BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]*)\")?\n(?P<code>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-
-SHORT = {"max_iter": 1, "n_frequencies": 5, "n_mixture": 3}
 
 
 class Block(NamedTuple):
@@ -64,34 +62,22 @@ def run(page, namespace):
             exec(compile(padded, str(page.relative_to(ROOT)), "exec"), namespace)
 
 
-def fit_shortly(fit):
-    """A fit that makes one sweep with few frequencies. Fits by sites, which take long to compile, are made up:
-    all that is asked of the model afterwards runs as it is."""
-
-    def short_fit(model, Y, y=None, *, mask=None, sizes=None):
-        if _is_by_sites(model, Y):
-            values = read_data(model, Y, mask, reset=True)
-            twin = made_up(Y if mask is None else values, **model.get_params() | SHORT)
-            names = {name: value for name, value in vars(twin).items() if name not in model.get_params()}
-            vars(model).update(names)
-            return model
-        wanted = model.get_params()
-        model.set_params(**SHORT)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                return fit(model, Y, mask=mask, sizes=sizes)
-        finally:
-            model.set_params(**wanted)
-
-    return short_fit
+def fit_at_once(model, Y, y=None, *, mask=None, sizes=None):
+    """In place of a fit: numbers that no fit has found, as fits take long to compile. All that is asked of
+    the model afterwards runs as it is."""
+    values = read_data(clone(model), _in_memory(Y), mask, reset=True)
+    table = pd.DataFrame(values, columns=Y.columns) if hasattr(Y, "columns") else values
+    twin = made_up(table, **model.get_params() | {"n_frequencies": 5, "n_mixture": 3, "inference": "sites"})
+    vars(model).update({name: value for name, value in vars(twin).items() if name not in model.get_params()})
+    for callback in model.callbacks or ():
+        callback(Progress("fit", 1, 1, model.elbo_, values.size, 0.1))
+    return model
 
 
-def _is_by_sites(model, Y):
+def _in_memory(Y):
     if isinstance(Y, str):
-        return False
-    choice = choosing.choose(model.likelihood, np.shape(Y)[1], getattr(Y, "columns", None))
-    return kind_of_fit(model, choice, holes=False) == "sites"
+        return np.load(Y)
+    return Y.toarray() if sp.issparse(Y) else Y
 
 
 def _is_there(name):

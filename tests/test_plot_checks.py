@@ -50,7 +50,9 @@ def test_ellipses_of_numbers_follow_the_colour_map(ax):
     Z = np.arange(50.0).reshape(25, 2)
     plot.embedding(Z, np.arange(25.0), ellipses=1.0, Z_std=np.ones((25, 2)), ax=ax)
     (points,), (ellipses,) = of_kind(ax, PathCollection), of_kind(ax, EllipseCollection)
-    np.testing.assert_allclose(ellipses.get_facecolor()[:, :3], points.cmap(points.norm(np.arange(25.0)))[:, :3])
+    np.testing.assert_allclose(
+        ellipses.get_facecolor()[:, :3], points.cmap(points.norm(np.arange(25.0)))[:, :3]
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"Z_std": np.ones((3, 1))}, {"Z_std": -np.ones((3, 2))}])
@@ -167,7 +169,9 @@ def test_calibration_of_narrow_error_bars_lies_below(ax):
     from scipy.stats import norm
 
     rng = np.random.default_rng(1)
-    plot.calibration(rng.standard_normal(20_000), np.zeros(20_000), np.full(20_000, 0.5), levels=[0.5, 0.9], ax=ax)
+    plot.calibration(
+        rng.standard_normal(20_000), np.zeros(20_000), np.full(20_000, 0.5), levels=[0.5, 0.9], ax=ax
+    )
     level, share = drawn_coverage(ax)
     expected = 2 * norm.cdf(norm.ppf((1 + level) / 2) / 2) - 1
     np.testing.assert_allclose(share, expected, atol=5 * 0.5 / np.sqrt(20_000))

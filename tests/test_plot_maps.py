@@ -68,7 +68,12 @@ def test_uncertainty_map_of_a_part_of_one_column(counts_model, ax, part):
 
 @pytest.mark.parametrize(
     ("column", "options", "message"),
-    [(4, {}, "4 columns"), ("no", {}, "no column"), (None, {"part": "latent"}, "part"), (None, {"n": 0}, "n must")],
+    [
+        (4, {}, "4 columns"),
+        ("no", {}, "no column"),
+        (None, {"part": "latent"}, "part"),
+        (None, {"n": 0}, "n must"),
+    ],
 )
 def test_uncertainty_map_refuses(model, ax, column, options, message):
     with pytest.raises(ValueError, match=message):

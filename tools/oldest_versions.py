@@ -7,7 +7,9 @@ from pathlib import Path
 
 def main() -> None:
     """One line `name==version` for each dependency; one without a lower bound is an error."""
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     for requirement in project["dependencies"]:
         found = re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,.*)?", requirement)
         if found is None:

@@ -53,9 +53,8 @@ def imputation(
     hidden = np.asarray(holes)
     hidden = hidden if hidden.dtype == bool else np.isnan(hidden.astype(np.float64))
     if true.ndim != 2 or not true.shape == hidden.shape == found.shape:
-        raise ValueError(
-            f"truth, holes and filled must be tables of one shape, not {true.shape}, {hidden.shape}, {found.shape}."
-        )
+        shapes = f"{true.shape}, {hidden.shape}, {found.shape}"
+        raise ValueError(f"truth, holes and filled must be tables of one shape, not {shapes}.")
     if image_shape is None:
         bars = None if std is None else np.asarray(std, dtype=np.float64)[hidden]
         return _scatter_entries(true[hidden], found[hidden], bars, ax, options)
@@ -102,9 +101,9 @@ def calibration(
 ) -> Axes:
     """Draw the share of true entries inside central intervals against the share that should be there.
 
-    On the diagonal error bars are right; below it they are too narrow, above it too wide. Grey is where nine of
-    ten curves of independent entries with right error bars would be at each level; entries of one row share
-    its latent, so real ones stray a little further.
+    On the diagonal error bars are right; below it they are too narrow, above it too wide. Grey is where nine
+    of ten curves of independent entries with right error bars would be at each level; entries of one row
+    share its latent, so real ones stray a little further.
 
     Parameters
     ----------

@@ -69,8 +69,8 @@ def embedding(
     latents = latents_of(model_or_Z)
     places = plane_of(latents, dims)
     radii = _radii(model_or_Z, latents, ellipses, Z_std, dims) if ellipses else None
-    area = size if size is not None else float(np.clip(16000 / len(places), 3, 30))
-    points = _Points(places, radii, {"s": area, "alpha": alpha, "linewidths": 0})
+    usual = float(np.clip(16000 / len(places), 3, 30)) / (6.0 if ellipses else 1.0)
+    points = _Points(places, radii, {"s": usual if size is None else size, "alpha": alpha, "linewidths": 0})
     ax = axes_or_new(ax, (5.0, 5.0))
     if labels is None:
         _scatter(ax, points, color=colour(0))
@@ -117,7 +117,7 @@ def _scatter(ax: Axes, points: _Points, **look: Any) -> Any:
         offsets=points.places,
         offset_transform=ax.transData,
         facecolors=drawn.get_facecolor(),
-        alpha=0.15,
+        alpha=0.25,
         linewidths=0,
         zorder=drawn.get_zorder() - 0.5,
     )

@@ -20,7 +20,7 @@ _BOUND = "bound per entry (nats)"
 def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes | None = None) -> Axes:
     """Draw the bound per entry of the data at each sweep, and where the starts that lost were given up.
 
-    A fit keeps the whole bound of every sweep. It is not told apart by blocks: all of them raise the same one.
+    A fit keeps the whole bound of every sweep. It is not told apart by blocks: all raise the same one.
 
     Parameters
     ----------
@@ -28,7 +28,8 @@ def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes 
         A fitted model.
     progress : sequence of Progress, default=None
         What a fit with `callbacks=[progress.append]` has collected in a list. The bound is then drawn against
-        the seconds that the sweeps took, a curve for each stage: every start, the landmarks, the fit.
+        the seconds that the sweeps took, a curve for each stage: every start, the landmarks, the fit. The first
+        sweep compiles, and is the longest.
     ax : Axes, default=None
         Where to draw; None makes a figure.
     """

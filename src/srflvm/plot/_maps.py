@@ -83,9 +83,9 @@ def magnification(
     """Draw by how much the mean decoder stretches areas of the latent plane, on a logarithmic scale.
 
     With J the derivatives of the decoded means in the two latents, an area around a point is decoded to one
-    that is sqrt(det(J'J)) times as large. Ridges are borders: a small step there changes the data a lot.
-    Distances between points on two sides of a ridge are longer than they look. Columns are taken in their own
-    units; categorical columns decode to a code and add nothing.
+    that is sqrt(det(J'J)) times as large. Where it is large, a small step changes the data a lot, and points
+    are farther apart than they look. Far from all rows it says little. Columns are taken in their own units;
+    categorical columns decode to a code and add nothing.
 
     Parameters
     ----------
@@ -108,12 +108,19 @@ def magnification(
         return magnification_at(model, latents, dims)
 
     return _draw_map(
-        model, factor, "magnification $\\sqrt{\\det J^\\top J}$", n, ax, dims, rows, {"norm": "log"} | image_options
+        model,
+        factor,
+        "magnification $\\sqrt{\\det J^\\top J}$",
+        n,
+        ax,
+        dims,
+        rows,
+        {"norm": "log"} | image_options,
     )
 
 
 def magnification_at(model: Any, latents: FloatArray, dims: tuple[int, int]) -> FloatArray:
-    """sqrt(det(J'J)) at latents (n, Q), J (M, 2) being the derivatives in two of them by central differences."""
+    """sqrt(det(J'J)) at latents (n, Q); J (M, 2) are derivatives in two of them, by central differences."""
     step = _RELATIVE_STEP * np.ptp(plane_of(model.embedding_, dims), axis=0).max()
     step = step if step > 0 else _RELATIVE_STEP
     slopes = []

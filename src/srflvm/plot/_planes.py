@@ -45,7 +45,7 @@ def plane_of(latents: FloatArray, dims: tuple[int, int]) -> FloatArray:
 
 
 def cells_over(plane: FloatArray, shape: tuple[int, int], n: int) -> Cells:
-    """Cells with the proportions of `shape`, height and width, that cover points: `n` along the longer side."""
+    """Cells of the proportions of `shape` (height, width) that cover points, `n` along the longer side."""
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}.")
     span = np.ptp(plane, axis=0)
