@@ -3,18 +3,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint format clean
+.PHONY: help install demo test lint docs examples package format clean
 
 help:
 	@echo "make demo     fit the bundled digits, write a picture and a report"
-	@echo "make test     lint, types and all tests"
+	@echo "make test     lint, types, the documentation and all tests"
 	@echo "make install  $(VENV) with all extras"
 	@echo "make lint     ruff and pyright"
+	@echo "make docs     the documentation, in build/docs; warnings are errors"
+	@echo "make examples the Python of the documentation, with whole fits (minutes)"
+	@echo "make package  build the wheel and try it with the oldest and newest versions"
 	@echo "make format   let ruff rewrite the code"
 
 $(STAMP): pyproject.toml src/srflvm/_version.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[plot,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[plot,docs,dev]"
 	@touch $(STAMP)
 
 install: $(STAMP)
@@ -27,8 +30,17 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-test: lint
+test: lint docs
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+examples: $(STAMP)
+	SRFLVM_FULL_EXAMPLES=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/test_docs.py
+
+package:
+	PYTHON=$(PYTHON) tools/smoke.sh
 
 format: $(STAMP)
 	$(BIN)/ruff format .

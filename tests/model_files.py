@@ -45,11 +45,11 @@ def made_up(Y, **parameters):
     names = getattr(model, "feature_names_in_", None)
     choice = choosing.choose(model.likelihood, values.shape[1], names)
     problem = pose(model, ArraySource(values), choice, None)
-    latents = random.standard_normal((len(values), 2))
+    latents = random.standard_normal((len(values), model.n_components))
     state = made_up_state(problem, latents, random)
     learned = tuple({name: value + 0.1 for name, value in group.items()} for group in problem.parameters)
     posterior = made_up_posterior(problem, latents, learned, random)
-    embedding = Embedding(latents, np.tile(0.1 * np.eye(2), (len(values), 1, 1)))
+    embedding = Embedding(latents, np.tile(0.1 * np.eye(model.n_components), (len(values), 1, 1)))
     history, start_elbos = np.array([-20.0, -10.0]), {"pca": -10.0, "neighbors": -15.0}
     flags = {"converged": False, "interrupted": False, "stopped": False}
     fitted = Fitted(
@@ -77,7 +77,7 @@ def made_up_posterior(problem, latents, learned, random):
     packed = np.asarray(pairs.pack_form(factors @ factors.swapaxes(1, 2)))
     return SitePosterior(
         columns=problem.working.columns,
-        frequencies=random.standard_normal((5, 2)),
+        frequencies=random.standard_normal((5, latents.shape[1])),
         anchors=latents,
         anchor_scores=problem.working.scores,
         table=problem.layout,
