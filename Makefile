@@ -20,7 +20,9 @@ $(STAMP): pyproject.toml src/srflvm/_version.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[plot,docs,dev]"
 	@touch $(STAMP)
 
+# The extra `bench` has a package that is compiled where it is installed; nothing else here needs a compiler.
 install: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[all]"
 
 demo: $(STAMP)
 	$(BIN)/srflvm demo

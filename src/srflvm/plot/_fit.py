@@ -27,9 +27,9 @@ def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes 
     model : SRFLVM
         A fitted model.
     progress : sequence of Progress, default=None
-        What a fit with `callbacks=[progress.append]` has collected in a list. The bound is then drawn against
-        the seconds that the sweeps took, a curve for each stage: every start, the landmarks, the fit. The first
-        sweep compiles, and is the longest.
+        What a fit with `callbacks=[progress.append]` has collected in a list. The bound is then drawn
+        against the seconds that the sweeps took, a curve for each stage: every start, the landmarks, the
+        fit. The first sweep compiles, and is the longest.
     ax : Axes, default=None
         Where to draw; None makes a figure.
     """
