@@ -1,10 +1,14 @@
 import os
 from pathlib import Path
 
-# Two test processes share the cores: one thread each, before anything starts a thread pool.
+# Two test processes share the cores: one thread each, before anything starts a thread pool. Programs run a few
+# times only, so they are compiled as quickly as can be.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+    os.environ["XLA_FLAGS"] = (
+        "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true"
+    )
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 # Test processes, and those that tests start, find what another one has compiled.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -29,9 +30,10 @@ def quickly_compiled(function: Callable[..., Any], **arguments: Any) -> Callable
 
 @lru_cache(maxsize=1)
 def _quick_options() -> dict[str, Any] | None:
-    """The options, or none where this version of XLA does not know them."""
+    """The options that XLA_FLAGS leaves open, or none where this version of XLA does not know them."""
+    options = {name: value for name, value in _QUICK.items() if name not in os.environ.get("XLA_FLAGS", "")}
     try:
-        jax.jit(partial(jnp.zeros, ()), compiler_options=_QUICK)()
+        jax.jit(partial(jnp.zeros, ()), compiler_options=options)()
     except (jax.errors.JaxRuntimeError, ValueError):
         return None
-    return _QUICK
+    return options
