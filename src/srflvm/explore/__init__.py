@@ -81,8 +81,14 @@ def write_page(
     limit = int(1e6 * check_positive("max_megabytes", max_megabytes))
     contents = Contents(data, labels, ids, dims, image_shape, title)
     payload = build(model, contents, limit)
+    text = assemble(payload)
+    if len(text) > limit:
+        raise ValueError(
+            f"The page takes {len(text) / 1e6:.1f} MB, more than max_megabytes={max_megabytes:g}. Give "
+            "a larger one, or shorter ids."
+        )
     for note in payload["left_out"]:
         warnings.warn(note, UserWarning, stacklevel=2)
     target = Path(path)
-    write_whole(Path(os.path.realpath(target)), assemble(payload))
+    write_whole(Path(os.path.realpath(target)), text)
     return target

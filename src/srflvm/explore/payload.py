@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,7 @@ def build(model: Any, contents: Contents, limit: int) -> dict[str, Any]:
     sample = model.embedding_[np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(int)]
     summary, found = _summary(model, sample), decoding.covariances(posterior, sample)
     names = _column_names(model)
-    text = sum(len(name.encode()) + 4 for name in [*names, *(ids or [])])
+    text = len(json.dumps([names, ids]))
     room = limit - _FIXED_BYTES - rows.rows_bytes(n_rows, n_latent) - text - 40 * n_columns
     kept = _kept_columns(posterior, found, summary, room, image_shape, limit)
     decoder = decoding.decoder(posterior, found, kept)
