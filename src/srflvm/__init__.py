@@ -42,7 +42,7 @@ _MODULES = {
     "choose_n_components": "selection",
     "load": "persistence",
 }
-_SUBMODULES = ("anndata", "bcd", "datasets", "likelihoods", "plot")
+_SUBMODULES = ("anndata", "baselines", "bcd", "datasets", "explore", "likelihoods", "parallel", "plot")
 
 
 def __getattr__(name: str) -> Any:
