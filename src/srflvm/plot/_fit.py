@@ -27,9 +27,9 @@ def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes 
     model : SRFLVM
         A fitted model.
     progress : sequence of Progress, default=None
-        What a fit with `callbacks=[progress.append]` has collected in a list. The bound is then drawn
-        against the seconds that the sweeps took, a curve for each stage: every start, the landmarks, the
-        fit. The first sweep compiles, and is the longest.
+        What a fit with `callbacks=[progress.append]` has collected in a list. The bound is then drawn against
+        the seconds that the sweeps took, a curve for each stage: every start, the landmarks, the fit. The
+        first sweep compiles, and is the longest.
     ax : Axes, default=None
         Where to draw; None makes a figure.
     """
@@ -50,8 +50,8 @@ def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes 
     winner = model.start_.removeprefix("landmarks, ")
     lost = {name: bound for name, bound in model.start_elbos_.items() if name != winner}
     for index, (name, bound) in enumerate(lost.items()):
-        style = {"color": colour(index + 2), "linestyle": "--"}
-        ax.axhline(bound / n_entries, label=f"start {name}, given up", **style)
+        label = f"start {name}, given up"
+        ax.axhline(bound / n_entries, color=colour(index + 2), linestyle="--", label=label)
     ax.locator_params(axis="x", integer=True)
     return finish_curves(ax, "sweep", _BOUND)
 

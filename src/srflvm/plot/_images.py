@@ -92,7 +92,7 @@ def _draw_profiles(ax: Axes, decoded: FloatArray, cells: Cells, options: dict[st
     across = np.linspace(-0.5, 0.5, decoded.shape[1]) if decoded.shape[1] > 1 else np.zeros(1)
     x = centres[:, :1] + 0.9 * cells.size[0] * across
     y = centres[:, 1:] + 0.9 * cells.size[1] * heights
-    lines = LineCollection(np.stack([x, y], axis=-1), **{"colors": INK, "linewidths": 0.8} | options)
+    lines = LineCollection(list(np.stack([x, y], axis=-1)), **{"colors": INK, "linewidths": 0.8} | options)
     ax.add_collection(lines)
     left, right, lower, upper = cells.extent
     ax.set(xlim=(left, right), ylim=(lower, upper))
