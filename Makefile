@@ -36,7 +36,7 @@ test: lint docs
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 examples: $(STAMP)
 	SRFLVM_FULL_EXAMPLES=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/test_docs.py
