@@ -1,8 +1,8 @@
 import os
 from pathlib import Path
 
-# Two test processes share the cores: one thread each, before anything starts a thread pool. Programs run a few
-# times only, so they are compiled as quickly as can be.
+# Two test processes share the cores: one thread each, before anything starts a thread pool. Programs run
+# a few times only, so they are compiled as quickly as can be.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["XLA_FLAGS"] = (
