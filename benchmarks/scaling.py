@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,6 @@ def work(path: str, n_processes: int, index: int, port: int) -> None:
     """One process of a fit, on a core of its own. The first prints what was found."""
     from srflvm import SRFLVM, parallel
 
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[index]})
     if n_processes > 1:
         parallel.start(f"127.0.0.1:{port}", n_processes, index)
     times: list[float] = []
@@ -112,8 +112,10 @@ def fit_by(n_processes: int, path: Path) -> dict[str, float]:
             [sys.executable, __file__, "--work", str(path), str(n_processes), str(index), str(port)],
             stdout=subprocess.PIPE,
             text=True,
+            # before the process starts a thread: threads stay where they were started
+            preexec_fn=partial(os.sched_setaffinity, 0, {core}),
         )
-        for index in range(n_processes)
+        for index, core in enumerate(sorted(os.sched_getaffinity(0))[:n_processes])
     ]
     output = [part.communicate()[0] for part in parts]
     found = json.loads(output[0].splitlines()[-1])
