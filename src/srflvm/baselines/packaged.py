@@ -101,8 +101,8 @@ class HPF(_System):
     def fit_transform(self, Y: Any) -> FloatArray:
         from scipy.sparse import coo_matrix
 
-        package = _needed("hpfrec", "hpfrec")
         Y = _counts(Y, "HPF")
+        package = _needed("hpfrec", "hpfrec")
         settings = {"ncores": 1, "use_float": False, "verbose": False, **self.settings}
         model = package.HPF(
             k=self.n_components,
