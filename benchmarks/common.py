@@ -75,8 +75,11 @@ def command_line() -> str:
     return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
-def report(name: str, title: str, columns: list[str], rows: list[list[str]], command: str) -> None:
-    """Print a table and write it as Markdown with the command, machine, versions and date."""
+def report(
+    name: str, title: str, columns: list[str], rows: list[list[str]], command: str, has_picture: bool = False
+) -> None:
+    """Print a table and write it as Markdown with the command, machine, versions and date, and the picture
+    of the same name if there is one."""
     table = Table(title=title)
     for column in columns:
         table.add_column(column)
@@ -85,6 +88,7 @@ def report(name: str, title: str, columns: list[str], rows: list[list[str]], com
     CONSOLE.print(table)
     lines = [f"# {title}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines += ["", f"![{title}]({name}.png)"] if has_picture else []
     lines += ["", f"Written by `{command}` on {datetime.date.today()}: {_machine()}.", ""]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.md").write_text("\n".join(lines))

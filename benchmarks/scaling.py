@@ -158,7 +158,8 @@ def main() -> None:
         rows += measure_columns() if "columns" in chosen else []
     rows += measure_processes(arguments.rows) if "processes" in chosen else []
     columns = ["what", "milliseconds a step", "microseconds a row", "note"]
-    report("scaling", f"Time of a step with {N_FEATURES} features", columns, rows, command_line())
+    title, has_picture = f"Time of a step with {N_FEATURES} features", "rows" in chosen
+    report("scaling", title, columns, rows, command_line(), has_picture)
 
 
 if __name__ == "__main__":
