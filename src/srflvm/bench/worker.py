@@ -110,7 +110,7 @@ def _fills(task: Task, holes: FloatArray) -> list[FloatArray]:
         return [np.asarray(model.inverse_transform(model.embedding_))]
     system = make(task)
     if not hasattr(system, "reconstruct"):
-        raise NotImplementedError(f"{task.system} does not reconstruct entries.")
+        raise TypeError(f"{task.system} does not reconstruct entries.")
     return [np.asarray(system.reconstruct(holes))]
 
 
