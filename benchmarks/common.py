@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,14 @@ from rich.table import Table
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
+from srflvm.bench.running import run
+from srflvm.bench.store import Store
+from srflvm.bench.tasks import Task
+
+STORE = Path(__file__).resolve().parent / ".cache" / "fits.sqlite"
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 CONSOLE = Console(width=140)
+DAY = 86400.0
 
 
 def data_folder() -> Path:
@@ -61,6 +69,21 @@ def nearest_neighbours(Z: np.ndarray, labels: np.ndarray, k: int = 1) -> float:
     """Five-fold accuracy of a k-nearest-neighbour classifier."""
     folds = KFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(KNeighborsClassifier(k), Z, labels, cv=folds).mean())
+
+
+def add_store_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--store", default=str(STORE), help="file of finished fits (%(default)s)")
+
+
+def outcomes(tasks: Sequence[Task], store: str) -> list[tuple[tuple[float, ...], float]]:
+    """Scores and seconds of fits, from the store or made now."""
+    with closing(Store(Path(store))) as kept:
+        run(tasks, kept, budget=DAY, console=CONSOLE)
+        found = [kept.get(task) for task in tasks]
+    failures = [outcome.failure for outcome in found if outcome and outcome.failure]
+    if failures:
+        raise SystemExit(f"{len(failures)} fits failed, the first with: {failures[0]}")
+    return [(outcome.scores, outcome.seconds) for outcome in found if outcome]
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:

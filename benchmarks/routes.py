@@ -12,11 +12,13 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from common import CONSOLE, command_line, nearest_neighbours, report, timed
+from common import CONSOLE, command_line, data_folder, nearest_neighbours, report, timed
 from counts import CASES
 from holes import missing, with_holes
 
 from srflvm import SRFLVM
+from srflvm.baselines import SYSTEMS
+from srflvm.bench.views import load, view
 
 SHARE = 0.1
 DATA = ("mnist-binary", "montreal", "bridges", "newsgroups-binary")
@@ -25,7 +27,8 @@ ROUTES = ("sites", "polya_gamma", "polya_gamma_sampled", "gradient")
 
 def row(name: str, route: str) -> list[str]:
     case = CASES[name]
-    Y, labels = case.data(0)
+    data = load(case.data, str(data_folder()), 0)
+    Y, labels = view(data, SYSTEMS[case.system].suits), np.asarray(data.labels)
     model = SRFLVM(likelihood=case.likelihood, inference=route, random_state=0)
     _, seconds = timed(lambda: model.fit(Y))
     bound, accuracy = model.elbo_ / Y.size, nearest_neighbours(model.embedding_, labels)

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
@@ -36,10 +37,7 @@ ROWS = parallel.ROWS
 MOST_CHUNK_ROWS = 2048
 
 QUARTERS = 4
-
-# With several processes, which have a core or so each, chunks are worked on in pieces that fit in the cache
-# of one core: processes that go through memory slow each other down.
-PIECES = 8
+VECTOR = 8
 
 
 class ChunkedTargets(NamedTuple):
@@ -57,12 +55,12 @@ def chunk_shape(n_rows: int) -> tuple[int, int]:
     """The number of chunks and their rows: as even as can be, whatever the number of devices.
 
     From three on, chunks come in fours, so that one, two and four processes have whole quarters of them, and
-    their rows in eights, so that they can be cut into pieces.
+    their rows in eights, whole vectors of a processor.
     """
     n_chunks = -(-n_rows // MOST_CHUNK_ROWS)
     if n_chunks <= 2:
         return n_chunks, -(-n_rows // n_chunks)
-    size = _round_up(-(-n_rows // _round_up(n_chunks, QUARTERS)), PIECES)
+    size = _round_up(-(-n_rows // _round_up(n_chunks, QUARTERS)), VECTOR)
     return _round_up(-(-n_rows // size), QUARTERS), size
 
 
@@ -134,9 +132,8 @@ def _over_devices(mesh: Mesh | None, function: Callable[..., Any], results: tupl
     """The function of (rows, what is shared), with every device at its own rows."""
     if mesh is None:
         return partial(function, add_up=lambda tree: tree)
-    add_up = partial(jax.lax.psum, axis_name=ROWS)
     return jax.shard_map(
-        lambda rows, shared: function(_in_pieces(rows), shared, add_up=add_up),
+        partial(function, add_up=_over_mesh),
         mesh=mesh,
         in_specs=(Spec(ROWS), Spec()),
         out_specs=results,
@@ -144,12 +141,10 @@ def _over_devices(mesh: Mesh | None, function: Callable[..., Any], results: tupl
     )
 
 
-def _in_pieces(rows: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Chunks (C, B, ...) as pieces (8 C, B / 8, ...), if they can be cut so."""
-    n_chunks, size = rows[0].shape[:2]
-    if size % PIECES:
-        return rows
-    return tuple(part.reshape(n_chunks * PIECES, size // PIECES, *part.shape[2:]) for part in rows)
+def _over_mesh(tree: Any) -> Any:
+    """The sums over all devices, as one array: every exchange costs the time of a few messages."""
+    flat, unravel = ravel_pytree(tree)
+    return unravel(jax.lax.psum(flat, ROWS))
 
 
 def _sums(rows, frequencies: Array, add_up):

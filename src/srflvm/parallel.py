@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -71,6 +71,7 @@ def start(
     connect_timeout : int, default=300
         Seconds to wait for the other processes.
     """
+    _do_not_preempt()
     jax.distributed.initialize(
         coordinator,
         n_processes,
@@ -80,6 +81,18 @@ def start(
     )
     if jax.process_count() > 1:
         _start_watchdog(coordinator, peer_timeout)
+
+
+def _do_not_preempt() -> None:
+    """Let the threads of this process, which inherit it, wait for each other instead of breaking in.
+
+    Gloo's own thread polls as long as another one holds a connection's lock. On a core that both share, it
+    would wake up in the middle of a message, break in, and poll until its turn is over: milliseconds a
+    message. Threads under SCHED_BATCH do not break in.
+    """
+    if hasattr(os, "SCHED_BATCH"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _start_watchdog(coordinator: str | None, peer_timeout: float) -> None:

@@ -19,6 +19,7 @@ from srflvm.datasets.synthetic import make_s_curve_gp, s_curve_kernel
 
 NEIGHBOURS = range(2, 11)
 SHOWN_ROWS = 8
+NORMAL_QUANTILE = 1.645  # of 95 %
 OURS = "srflvm:SRFLVM"
 
 
@@ -83,16 +84,36 @@ def affinely_mapped(Z: FloatArray, X: FloatArray) -> FloatArray:
 
 
 def _imputation(task: Task, Y: FloatArray) -> dict[str, Any]:
-    """The mean squared error of missing entries; of all entries if none is missing."""
+    """The mean squared error of missing entries, of all entries if none is missing; of our system also the
+    share of them within its 90 % intervals, and the number of components it chose."""
     holes, scored = with_holes(Y, task.share, task.seed)
     started = time.perf_counter()
-    fills = _fills(task, holes)
+    fills, std, n_components = _own_fill(task, holes) if task.path == OURS else (_fills(task, holes), None, 0)
     seconds = time.perf_counter() - started
     errors = [float(np.mean((fill - Y)[scored] ** 2)) for fill in fills]
     best = int(np.argmin(errors))
+    own = []
+    if std is not None:
+        own = [float(np.mean((np.abs(fills[0] - Y) <= NORMAL_QUANTILE * std)[scored])), n_components]
     shown = np.linspace(0, len(Y) - 1, SHOWN_ROWS).astype(int)
     arrays = {"truth": Y[shown], "holes": holes[shown], "filled": np.where(scored, fills[best], Y)[shown]}
-    return {"scores": [errors[best]], "seconds": seconds, "arrays": arrays}
+    return {"scores": [errors[best], *own], "seconds": seconds, "arrays": arrays}
+
+
+def _own_fill(task: Task, holes: FloatArray) -> tuple[list[FloatArray], FloatArray, int]:
+    """Our fill, or the reconstruction of all entries if none is missing, its standard deviations, and the
+    number of components chosen."""
+    from srflvm import SRFLVMImputer
+
+    settings = {"max_iter": task.settings["max_iter"], "n_components": 2} if task.quick else {}
+    settings = {"n_components": "auto", "random_state": task.seed, **settings}
+    imputer = SRFLVMImputer(**settings).fit(holes)
+    model = imputer.estimator_
+    if task.share:
+        mean, std = model.impute(holes, return_std=True)
+    else:
+        mean, std = model.inverse_transform(model.embedding_, return_std=True)
+    return [np.asarray(mean)], np.asarray(std), int(imputer.n_components_)
 
 
 def _fills(task: Task, holes: FloatArray) -> list[FloatArray]:
@@ -101,13 +122,6 @@ def _fills(task: Task, holes: FloatArray) -> list[FloatArray]:
         from srflvm.baselines.imputers import RIVALS
 
         return [filled for _, filled in RIVALS[task.system](holes)]
-    if task.path == OURS:
-        from srflvm import SRFLVMImputer
-
-        settings = {"max_iter": task.settings["max_iter"], "n_components": 2} if task.quick else {}
-        settings = {"n_components": "auto", "random_state": task.seed, **settings}
-        model = SRFLVMImputer(**settings).fit(holes).estimator_
-        return [np.asarray(model.inverse_transform(model.embedding_))]
     system = make(task)
     if not hasattr(system, "reconstruct"):
         raise TypeError(f"{task.system} does not reconstruct entries.")
