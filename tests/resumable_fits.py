@@ -10,10 +10,11 @@ import warnings
 from functools import lru_cache
 
 import numpy as np
+import pytest
 from safetensors import safe_open
 from sklearn.exceptions import ConvergenceWarning
 
-from srflvm import SRFLVM, _containers, journal
+from srflvm import SRFLVM, _containers, fitting, journal
 from srflvm.datasets import make_s_curve_gp
 
 N_ROWS, N_COLUMNS, N_LANDMARKS = 40, 5, 30
@@ -82,6 +83,28 @@ def killed_at_write(number, *, done):
             raise Killed
 
     return write
+
+
+def store_every_sweep(monkeypatch):
+    monkeypatch.setattr(journal, "SHORTEST_PAUSE", 0.0)
+    monkeypatch.setattr(journal, "PAUSE_PER_SECOND_OF_WRITING", 0.0)
+    monkeypatch.setattr(fitting, "MOST_LANDMARKS", N_LANDMARKS)
+
+
+def kill_once(monkeypatch, make_fit, number=4):
+    """Make a fit that is killed when its nth write is done."""
+    monkeypatch.setattr(journal, "write_whole", killed_at_write(number, done=True))
+    with pytest.raises(Killed):
+        make_fit()
+    monkeypatch.setattr(journal, "write_whole", _containers.write_whole)
+
+
+def kill_race(folder, monkeypatch, number=4, **parameters):
+    kill_once(monkeypatch, lambda: fit_case("race", checkpoint_dir=folder, **parameters), number)
+
+
+def content_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def header_of(path):

@@ -84,6 +84,43 @@ def test_an_abort_by_the_runtime_is_explained(capfd):
     assert line == "Error: process 0 was ended by JAX: a peer was lost, or did not answer in time. Resume."
 
 
+def test_ctrl_c_is_passed_on_and_told_by_the_exit_code(tmp_path, monkeypatch):
+    ready, ended = tmp_path / "ready", tmp_path / "ended"
+    code = (
+        "import pathlib, time\ntry:\n"
+        f"    pathlib.Path({str(ready)!r}).touch(); time.sleep(60)\n"
+        f"except KeyboardInterrupt:\n    pathlib.Path({str(ended)!r}).touch()"
+    )
+    pressed = []
+
+    def press_once(seconds, sleep=time.sleep):
+        if ready.exists() and not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        sleep(seconds)
+
+    monkeypatch.setattr(launching.time, "sleep", press_once)
+    assert launching.run_workers([worker(code)], "") == launching.INTERRUPTED
+    assert ended.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no batch work")
+def test_a_thread_and_those_it_starts_do_not_break_in():
+    found = []
+
+    def start_another():
+        parallel._do_not_preempt()
+        inner = threading.Thread(target=lambda: found.append(os.sched_getscheduler(0)))
+        inner.start()
+        inner.join()
+
+    outer = threading.Thread(target=start_another)
+    outer.start()
+    outer.join()
+    assert found == [os.SCHED_BATCH]
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not pin processes")
 def test_workers_share_the_cores(capfd):
     cores = os.sched_getaffinity(0)

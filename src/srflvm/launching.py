@@ -24,6 +24,8 @@ import numpy as np
 
 from srflvm.watchdog import EXIT_CODE as PEER_LOST
 
+INTERRUPTED = 130  # the exit code after Ctrl-C
+
 # When one worker has failed the others get so long to say why, and to end.
 _SECONDS_TO_END = 10.0
 
@@ -92,18 +94,18 @@ def free_port() -> int:
 def run_workers(commands: Sequence[Sequence[str]], advice: str) -> int:
     """Run all commands at once and wait for them. The exit code is 0 if all of theirs are.
 
-    Ctrl-C is passed on, so that workers can end in good order; a second one kills them.
+    Ctrl-C is passed on, so that workers can end in good order, and the code is 130; a second one kills them.
     """
     workers = [_start(index, command, len(commands)) for index, command in enumerate(commands)]
-    failed = None
+    failed, is_interrupted = None, False
     try:
-        failed = _wait(workers)
+        failed, is_interrupted = _wait(workers)
     finally:
         for worker in workers:
             worker.end()
     if failed is None:
         _print_warnings(workers[0])
-        return 0
+        return INTERRUPTED if is_interrupted else 0
     code = failed.process.returncode
     was_lost = code < 0 or code == PEER_LOST
     more = f" {advice}" if was_lost and advice not in failed.complaint else ""
@@ -142,8 +144,9 @@ def _on_its_cores(index: int, n_workers: int) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def _wait(workers: list[Worker]) -> Worker | None:
-    """The worker that failed, when all have ended; when one has, the others do not get long."""
+def _wait(workers: list[Worker]) -> tuple[Worker | None, bool]:
+    """The worker that failed, when all have ended, and whether Ctrl-C was pressed; when one has failed, the
+    others do not get long."""
     deadline, n_interrupts = float("inf"), 0
     while any(worker.process.poll() is None for worker in workers) and time.monotonic() < deadline:
         try:
@@ -157,7 +160,7 @@ def _wait(workers: list[Worker]) -> Worker | None:
         if any(worker.process.poll() for worker in workers):
             deadline = min(deadline, time.monotonic() + _SECONDS_TO_END)
     failed = [worker for worker in workers if worker.process.poll()]
-    return min(failed, key=lambda worker: worker.is_a_victim, default=None)
+    return min(failed, key=lambda worker: worker.is_a_victim, default=None), n_interrupts > 0
 
 
 def _read(stream: IO[str] | None, take) -> None:

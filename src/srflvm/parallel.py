@@ -58,6 +58,8 @@ def start(
 ) -> None:
     """Join this process with its peers. To be called once, before anything else uses JAX.
 
+    On Linux the calling thread, and all that it starts, is from then on scheduled as batch work.
+
     Parameters
     ----------
     coordinator : str, default=None

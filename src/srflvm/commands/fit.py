@@ -19,8 +19,6 @@ from srflvm.exceptions import EXPECTED
 from srflvm.tables import Reading, ending, open_table
 from srflvm.whole_files import check_target, whole_file
 
-INTERRUPTED = 130
-
 
 @dataclass(frozen=True)
 class Peers:
@@ -102,7 +100,7 @@ def _fit(job: Job) -> int:
             f"{seconds:.1f} s",
             facts,
         )
-    return INTERRUPTED if model.interrupted_ else 0
+    return launching.INTERRUPTED if model.interrupted_ else 0
 
 
 def _work(job: Job, peers: Peers) -> None:
