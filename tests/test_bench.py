@@ -133,6 +133,45 @@ def test_tables_three_and_four(store, tmp_path):
     assert [cell.paper for cell in built.rows["BGPLVM"]] == ["0.006", "0.041", "0.087", "0.197"]
 
 
+def test_the_best_of_table_three_is_that_of_its_data(store):
+    tasks = plan("table3", seeds=1, only=["VAE", "Isomap", "cifar-10-32", "mnist-full"])
+    scores = {"cifar-10-32": {"VAE": 0.2, "Isomap": 0.1}, "mnist-full": {"VAE": 0.5, "Isomap": 0.7}}
+    for task in tasks:
+        store.put(task, Outcome((scores[task.data][task.system],) * 9, 1.0))
+    text = report.markdown(tables.build("table3", tasks, store), "", ["2026-01-02T03", "2026-02-03T04"])
+    assert "| cifar-10-32, VAE | **0.200**" in text
+    assert "| cifar-10-32, Isomap | 0.100" in text
+    assert "| mnist-full, Isomap | **0.700**" in text
+    assert "from fits made on 2026-01-02 to 2026-02-03" in text
+
+
+def test_our_own_fill_has_intervals_and_a_number_of_components():
+    (task,) = plan("reconstructions", seeds=1, quick=True)
+    found = worker.measure(
+        dataclasses.replace(task, settings={**task.settings, "max_iter": 2, "n_frequencies": 5, "tol": 0.0})
+    )
+    error, coverage, n_components = found["scores"]
+    assert 0.0 < error < 0.2
+    assert 0.5 < coverage <= 1.0
+    assert n_components == 2
+
+
+def test_a_store_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_text("a,b\n1,2\n" * 100)
+    with pytest.raises(OSError, match=r"results\.csv cannot be used as a file of finished fits"):
+        Store(path)
+
+
+def test_arrays_of_a_fit_that_failed_are_not_shown(store):
+    task = Task("manifold", "s-curve gaussian 6x3", "PCA")
+    store.array_file(task).parent.mkdir(parents=True, exist_ok=True)
+    store.array_file(task).write_bytes(b"cut")
+    assert store.arrays(task) == {}
+    store.put(task, Outcome(failure="killed"))
+    assert store.arrays(task) == {}
+
+
 def test_imputation_of_column_means():
     data = load_digits().rows(np.arange(200))
     Y = data.Y.astype(float)

@@ -283,7 +283,7 @@ def test_every_number_of_components_has_a_folder_of_its_own(folder, monkeypatch)
 
     def note(self, Y, mask, sizes):
         folders.append(self.checkpoint_dir)
-        self.relevance_ = np.zeros(self.n_components)
+        self.relevance_, self.interrupted_ = np.zeros(self.n_components), False
 
     monkeypatch.setattr(SRFLVM, "fit", note)
     monkeypatch.setattr(SRFLVM, "score_entries", lambda self, *_, **__: np.zeros(2))

@@ -210,7 +210,7 @@ def rank_correlation(a, b):
 def test_finds_the_position_on_a_curve(curve):
     position, F = curve
     Y = 5.0 + 3.0 * (F + 0.1 * np.random.RandomState(1).standard_normal(F.shape))
-    settings = {"n_components": 1, "n_inducing": 8, "n_epochs": 150, "batch_size": 40, "random_state": 0}
+    settings = {"n_components": 1, "n_inducing": 8, "n_epochs": 60, "batch_size": 40, "random_state": 0}
     model = GPLVMSVI(**settings, learning_rate=0.03)
     Z = model.fit_transform(Y)
     assert Z.shape == (80, 1)
@@ -232,7 +232,7 @@ def test_finds_the_position_from_binary_entries_and_counts(curve, kind):
         else rng.poisson(np.exp(1.5 + F))
     )
     model = GPLVMSVI(
-        1, likelihood=kind, n_inducing=8, n_epochs=60, batch_size=40, learning_rate=0.05, random_state=0
+        1, likelihood=kind, n_inducing=8, n_epochs=25, batch_size=40, learning_rate=0.05, random_state=0
     )
     assert rank_correlation(model.fit_transform(Y.astype(float))[:, 0], position) > 0.9
 

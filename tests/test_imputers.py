@@ -48,3 +48,11 @@ def test_column_mean(low_rank):
     filled = imputers.column_mean(seen)
     expected = [Y[~holes[:, m], m].mean() for m in range(Y.shape[1])]
     np.testing.assert_allclose(filled[holes], np.array(expected)[np.nonzero(holes)[1]])
+
+
+@pytest.mark.parametrize("rank", [11, 12, 100])
+def test_a_rank_beyond_the_columns_is_lowered(rank, low_rank):
+    seen = low_rank[2]
+    filled = imputers.em_pca(seen, rank, bayesian=True, max_iter=3)
+    assert np.isfinite(filled).all()
+    np.testing.assert_array_equal(filled, imputers.em_pca(seen, 11, bayesian=True, max_iter=3))

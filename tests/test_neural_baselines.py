@@ -65,7 +65,7 @@ def test_training_reaches_the_optimum_and_stops():
     fit = train(LeastSquares(), start, data, Training(400, 20, 0.05), jax.random.key(0), 0)
     np.testing.assert_allclose(fit.parameters, [1.0, -2.0], atol=1e-2)
     assert 50 < len(fit.losses) < 400
-    assert fit.state == 2 * len(fit.losses)  # two whole batches of 20 in 50 rows
+    assert fit.state == 8 * len(fit.losses)  # eight whole batches of 6 in 50 rows
 
 
 def test_stops_when_little_was_gained_of_late():

@@ -75,6 +75,17 @@ def test_the_bound_adds_up_what_each_call_gave(rows, beginning):
     assert model.n_iter_ == beginning.n_iter_ + 1
 
 
+def test_batches_replace_other_anchors_each_time(rows, beginning, monkeypatch):
+    monkeypatch.setattr(streams, "MOST_ANCHORS", 100)
+    model, replaced = copy.deepcopy(beginning), []
+    for start in (100, 180):
+        before = model._posterior.anchors
+        model.partial_fit(rows[start : start + 80])
+        replaced.append(set(np.flatnonzero((model._posterior.anchors != before).any(axis=1))))
+    # by chance about half of those of the second batch, with the same random numbers nearly all of them
+    assert len(replaced[1] - replaced[0]) >= 8
+
+
 def test_anchors_are_a_sample_of_all_rows(rows, beginning, monkeypatch):
     monkeypatch.setattr(streams, "MOST_ANCHORS", 110)
     model = copy.deepcopy(beginning).partial_fit(rows[100:200])

@@ -74,10 +74,15 @@ def _go_on(estimator: Any, Y: FloatArray, given: FloatArray | None) -> None:
     _refuse_infinite(np.isfinite(gathered.bound) and sums.is_finite)
     model = kind.refresh(posterior, sums.statistics, sums.n_rows)
     _refuse_infinite(np.isfinite(model.divergence))
-    rng = check_random_state(estimator.random_state)
-    kept = _with_more_anchors(model.posterior, Y, given, gathered, sums.n_rows, rng)
+    kept = _with_more_anchors(model.posterior, Y, given, gathered, sums.n_rows, _moving_state(estimator))
     stream = Stream(sums, model.divergence)
     record_stream(estimator, kept, kept.place(Y, given), stream, gathered.bound)
+
+
+def _moving_state(estimator: Any) -> np.random.RandomState:
+    """A source of randomness that is another one for every batch, also if the seed is a number."""
+    seed = check_random_state(estimator.random_state).randint(2**31)
+    return np.random.RandomState([seed, int(estimator.n_samples_seen_) % 2**32])
 
 
 def _find_sums(estimator: Any) -> None:

@@ -88,6 +88,9 @@ class Training:
         return before - latest < self.tolerance * (losses[0] - latest)
 
 
+_FEWEST_BATCHES = 8
+
+
 class Trained(NamedTuple):
     """Parameters and state after the last step, and the mean loss of every epoch."""
 
@@ -101,13 +104,15 @@ def train(
 ) -> Trained:
     """Adam on batches of rows of the arrays in `data`, in a new order in every epoch.
 
-    Rows that do not fill a batch wait for another epoch.
+    Few rows make smaller batches, so that an epoch has eight steps at least. Rows that do not fill a batch
+    wait for another epoch.
     """
     optimiser_state = optax.adam(training.learning_rate).init(parameters)
     carry = (parameters, optimiser_state, state)
     losses: list[float] = []
     for epoch in range(training.n_epochs):
-        rate, size = training.learning_rate, min(training.batch_size, len(data[0]))
+        rate = training.learning_rate
+        size = min(training.batch_size, max(1, len(data[0]) // _FEWEST_BATCHES))
         carry, loss = _epoch(model, rate, size, carry, data, jax.random.fold_in(key, epoch))
         losses.append(float(loss))
         if training.finished(losses):

@@ -2,8 +2,8 @@
 
 Every rival takes Y (N, M) with NaN where an entry is missing and returns Y filled. Those with a
 rank, a penalty or a number of neighbours run at several settings and are reported at the one with
-the lowest error on the missing entries themselves: an oracle's choice, in the rival's favour. No
-output is clipped.
+the lowest error on the missing entries themselves: an oracle's choice, in the rival's favour. The
+output is clipped to the range of a column in chained ridge regressions alone, which need it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def em_pca(
     coefficient of a last entry 1 of x_n. EM for the maximal likelihood of W, μ and σ² with nothing
     approximated; `bayesian` also gives W a posterior, factorised from that of x, and every column of W
     a prior precision of maximal bound. Stops when an iteration moves the fill by less than `tol` of its
-    spread.
+    spread. The rank is less than the number of columns, whatever is asked for.
     """
+    rank = min(rank, Y.shape[1] - 1)
     holes = np.isnan(Y)
     seen = (~holes).astype(np.float32)
     centre = np.nanmean(Y, axis=0)

@@ -14,6 +14,11 @@ from srflvm.bench.tasks import Task
 from srflvm.plot import require_matplotlib
 
 
+def are_drawn(experiment: str) -> bool:
+    """Whether the experiment has pictures."""
+    return experiment in ("table3", "weights", "reconstructions", "manifold")
+
+
 def draw(
     experiment: str, report: Report, tasks: Sequence[Task], store: Store, folder: Path, suffix: str
 ) -> list[Path]:

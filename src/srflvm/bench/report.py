@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,8 @@ class Cell(NamedTuple):
 class Report(NamedTuple):
     """A table: rows are systems, columns data sets or what is varied.
 
-    `is_compared` says whether the best of a column is marked.
+    `is_compared` says whether the best of a column is marked. Where rows are of several `groups`, named by
+    row, it is the best of the group.
     """
 
     title: str
@@ -36,20 +38,21 @@ class Report(NamedTuple):
     rows: dict[str, tuple[Cell, ...]]
     lower_is_better: bool = False
     is_compared: bool = True
+    groups: Mapping[str, str] = MappingProxyType({})
 
 
-def best(report: Report) -> list[float]:
-    """The best value of every column; NaN where there is none."""
+def best(report: Report, group: str | None = None) -> list[float]:
+    """The best value of every column, among the rows of a group; NaN where there is none."""
     choose = np.fmin if report.lower_is_better else np.fmax
-    values = np.array([[cell.value for cell in cells] for cells in report.rows.values()])
-    return list(choose.reduce(values, axis=0))
+    rows = [cells for name, cells in report.rows.items() if report.groups.get(name) == group]
+    return list(choose.reduce(np.array([[cell.value for cell in cells] for cells in rows]), axis=0))
 
 
 def _written(report: Report, bold: tuple[str, str]) -> list[list[str]]:
-    tops, lines = best(report), []
+    lines = []
     for name, cells in report.rows.items():
         line = [name]
-        for cell, top in zip(cells, tops, strict=True):
+        for cell, top in zip(cells, best(report, report.groups.get(name)), strict=True):
             is_best = report.is_compared and cell.value == top
             ours = f"{bold[0]}{cell.text}{bold[1]}" if is_best else cell.text
             line.append(f"{ours} (paper {cell.paper})" if cell.paper else ours)
@@ -67,8 +70,9 @@ def show(report: Report, console: Console) -> None:
     console.print(table)
 
 
-def markdown(report: Report, command: str, pictures: Sequence[str] = ()) -> str:
-    """The table, what failed, pictures by their file names, and command, machine, versions and date."""
+def markdown(report: Report, command: str, dates: Sequence[str] = (), pictures: Sequence[str] = ()) -> str:
+    """The table, what failed, pictures by their file names, and command, machine, versions and the first and
+    the last of the dates on which its fits were made."""
     columns = ("system", *report.columns)
     lines = [f"# {report.title}", ""]
     if report.is_compared:
@@ -83,7 +87,13 @@ def markdown(report: Report, command: str, pictures: Sequence[str] = ()) -> str:
     ]
     lines += ["", "Failures:", "", *failures] if failures else []
     lines += [line for name in pictures for line in ("", f"![{report.title}]({name})")]
-    return "\n".join([*lines, "", f"Written by `{command}` on {datetime.date.today()}: {machine()}.", ""])
+    written = f"Written by `{command}` on {datetime.date.today()}{_made(dates)}: {machine()}."
+    return "\n".join([*lines, "", written, ""])
+
+
+def _made(dates: Sequence[str]) -> str:
+    days = sorted({date[:10] for date in dates if date})
+    return f", from fits made on {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
 
 
 def machine() -> str:

@@ -43,7 +43,7 @@ def run(
                 if outcome.failure and left < budget and time.monotonic() >= ends:
                     continue
                 store.put(task, outcome)
-                progress.console.print(_line(task, outcome))
+                progress.console.print(_line(task, outcome), markup=False)
             progress.advance(bar)
 
 

@@ -31,12 +31,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._arrays = path.parent / f"{path.stem}-arrays"
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path)
-        with self._connection:
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS fits "
-                "(task TEXT PRIMARY KEY, scores TEXT, seconds REAL, failure TEXT, date TEXT)"
-            )
+        self._connection = _opened(path)
 
     def get(self, task: Task) -> Outcome | None:
         """The outcome of a task, or None if it has not been run."""
@@ -59,14 +54,29 @@ class Store:
 
     def arrays(self, task: Task) -> dict[str, Any]:
         """The arrays of a task; nothing if it has not been run, or failed."""
-        path = self.array_file(task)
-        if not path.exists():
+        path, outcome = self.array_file(task), self.get(task)
+        if outcome is None or outcome.failure or not path.exists():
             return {}
         with np.load(path) as file:
             return dict(file)
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS fits "
+                "(task TEXT PRIMARY KEY, scores TEXT, seconds REAL, failure TEXT, date TEXT)"
+            )
+    except sqlite3.Error as error:
+        raise OSError(
+            f"{path} cannot be used as a file of finished fits ({error}): give another one by --store."
+        ) from error
+    return connection
 
 
 def _now() -> str:

@@ -12,7 +12,7 @@ from srflvm.baselines import SYSTEMS
 from srflvm.baselines.imputers import RIVALS
 
 TABLE1_DATA = ("bridges", "cifar-10", "mnist", "montreal", "newsgroups", "yale")
-TABLE3_DATA = ("cifar-10-32", "cifar-10-full", "mnist-full")
+TABLE3_DATA = ("cifar-10-32", "cifar-10-five", "mnist-full")
 TABLE4_DATA = ("cifar-10", "brendan")
 QUICK_DATA = ("digits",)
 RECONSTRUCTED_DATA = ("mnist", "brendan")
@@ -22,7 +22,8 @@ SHARES = (0.0, 0.1, 0.3, 0.6)
 _NOT_IN_TABLE1 = ("P-RFLVM", "M-RFLVM", "N-GPLVM-SVI", "B-GPLVM-SVI")
 TABLE1_SYSTEMS = tuple(name for name in SYSTEMS if name not in _NOT_IN_TABLE1)
 TABLE3_SYSTEMS = ("VAE", "G-OURS", "BGPLVM", "Isomap", "NBVAE", "CVQ-VAE", "t-SNE", "UMAP")
-TABLE4_SYSTEMS = ("VAE", "BGPLVM", "G-RFLVM", "G-OURS", *RIVALS)
+IN_THE_PLANE = "G-OURS, 2 components"
+TABLE4_SYSTEMS = ("VAE", "BGPLVM", "G-RFLVM", IN_THE_PLANE, "G-OURS", *RIVALS)
 MANIFOLD_SYSTEMS = {
     "gaussian": ("BGPLVM", "GPLVM-SVI", "G-RFLVM", "G-OURS"),
     "negative_binomial": ("N-GPLVM-SVI", "N-RFLVM", "N-OURS"),
@@ -35,12 +36,16 @@ ROUTES = {
     "bernoulli": ("sites", "polya_gamma", "polya_gamma_sampled", "gradient"),
 }
 
+# Of the scores of a task: a store may hold those of other versions. Raise it when a system's defaults or
+# what is measured change.
+_MEANING = 2
+
 # Fewer steps, so that a look at everything takes minutes.
-_FEW_SWEEPS = {"max_iter": 8}
+_FEW_SWEEPS = {"max_iter": 8, "n_components": 2}
 _SHORT_CHAIN = {"n_frequencies": 10, "n_burn": 20, "n_samples": 20}
 _FEW_EPOCHS = {"n_epochs": 30}
 QUICK_SETTINGS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("G-OURS", "N-OURS", "B-OURS"), _FEW_SWEEPS),
+    **dict.fromkeys(("G-OURS", "N-OURS", "B-OURS", IN_THE_PLANE), _FEW_SWEEPS),
     **dict.fromkeys(("G-RFLVM", "N-RFLVM", "B-RFLVM", "P-RFLVM", "M-RFLVM"), _SHORT_CHAIN),
     **dict.fromkeys(("VAE", "NBVAE", "CVQ-VAE", "DCA"), _FEW_EPOCHS),
     **{name: _FEW_EPOCHS | {"n_inducing": 10} for name in ("GPLVM-SVI", "N-GPLVM-SVI", "B-GPLVM-SVI")},
@@ -69,7 +74,7 @@ class Task:
     def key(self) -> str:
         """What tells one measurement from another; the place of the files does not."""
         own = {name: value for name, value in asdict(self).items() if name != "folder"}
-        return json.dumps(own, sort_keys=True)
+        return json.dumps({**own, "meaning": _MEANING}, sort_keys=True)
 
 
 def task(
@@ -84,11 +89,12 @@ def task(
     """A fit of a system of `srflvm.baselines`, with settings beyond those that are its own."""
     if system in RIVALS:
         return Task(kind, data, system, quick=quick, **rest)
-    known = SYSTEMS[system]
-    settings = {**known.settings, **(QUICK_SETTINGS.get(system, {}) if quick else {}), **settings}
-    return Task(
-        kind, data, system, quick=quick, path=known.path, suits=known.suits, settings=settings, **rest
-    )
+    if system == IN_THE_PLANE:
+        own = SYSTEMS["G-OURS"]._replace(settings={**SYSTEMS["G-OURS"].settings, "n_components": 2})
+    else:
+        own = SYSTEMS[system]
+    settings = {**own.settings, **(QUICK_SETTINGS.get(system, {}) if quick else {}), **settings}
+    return Task(kind, data, system, quick=quick, path=own.path, suits=own.suits, settings=settings, **rest)
 
 
 def plan(

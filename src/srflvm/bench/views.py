@@ -20,11 +20,17 @@ def load(name: str, folder: str | None, seed: int) -> Dataset:
         "yale": lambda: datasets.load_yale(folder),
         "brendan": lambda: datasets.load_brendan(folder),
         "cifar-10-32": lambda: datasets.load_cifar10(folder, size=32),
-        "cifar-10-full": lambda: datasets.load_cifar10(folder),
+        "cifar-10-five": lambda: _five_classes(datasets.load_cifar10(folder)),
         "mnist-full": lambda: datasets.load_mnist(folder),
         "digits": lambda: datasets.load_digits().rows(np.arange(200)),
     }
     return loaders[name]()
+
+
+def _five_classes(data: Dataset) -> Dataset:
+    """All images of the first five classes. The paper does not say so, but on its downsampled images a system
+    that learned nothing scores one in five."""
+    return data.rows(np.flatnonzero(np.asarray(data.labels) < 5))
 
 
 def view(data: Dataset, suits: str) -> FloatArray:

@@ -16,10 +16,12 @@ from srflvm._types import FloatArray
 from srflvm.bench.tasks import Task
 from srflvm.bench.views import load, view, with_holes
 from srflvm.datasets.synthetic import make_s_curve_gp, s_curve_kernel
+from srflvm.whole_files import whole_file
 
 NEIGHBOURS = range(2, 11)
 SHOWN_ROWS = 8
 NORMAL_QUANTILE = 1.645  # of 95 %
+IMPUTING_COMPONENTS = (2, 8, 32)
 OURS = "srflvm:SRFLVM"
 
 
@@ -61,7 +63,7 @@ def _manifold(task: Task) -> dict[str, Any]:
     truth = make_s_curve_gp(n_rows, n_columns, likelihood=likelihood, random_state=task.seed)
     system = make(task)
     Z, seconds = _embedding(task, system, truth.Y)
-    kernel = system.kernel(Z, Z) if task.path == OURS else system.kernel_matrix()
+    kernel = system.kernel(Z, Z) / system.amplitude_ if task.path == OURS else system.kernel_matrix()
     fitted = affinely_mapped(Z, truth.X)
     order = np.argsort(truth.position)
     square = np.ix_(order, order)
@@ -103,11 +105,11 @@ def _imputation(task: Task, Y: FloatArray) -> dict[str, Any]:
 def _own_fill(task: Task, holes: FloatArray) -> tuple[list[FloatArray], FloatArray, int]:
     """Our fill, or the reconstruction of all entries if none is missing, its standard deviations, and the
     number of components chosen."""
-    from srflvm import SRFLVMImputer
+    from srflvm import SRFLVM, SRFLVMImputer
 
-    settings = {"max_iter": task.settings["max_iter"], "n_components": 2} if task.quick else {}
-    settings = {"n_components": "auto", "random_state": task.seed, **settings}
-    imputer = SRFLVMImputer(**settings).fit(holes)
+    settings = dict(task.settings)
+    n_components = settings.pop("n_components", "auto")
+    imputer = SRFLVMImputer(SRFLVM(**settings), n_components=n_components, random_state=task.seed).fit(holes)
     model = imputer.estimator_
     if task.share:
         mean, std = model.impute(holes, return_std=True)
@@ -117,21 +119,22 @@ def _own_fill(task: Task, holes: FloatArray) -> tuple[list[FloatArray], FloatArr
 
 
 def _fills(task: Task, holes: FloatArray) -> list[FloatArray]:
-    """What a system makes of Y; rivals with settings are scored at the best, in their favour."""
+    """What a system makes of Y, for every setting that it has; it is scored at the best, in its favour."""
     if not task.path:
         from srflvm.baselines.imputers import RIVALS
 
         return [filled for _, filled in RIVALS[task.system](holes)]
-    system = make(task)
-    if not hasattr(system, "reconstruct"):
+    sizes = (2,) if task.quick else IMPUTING_COMPONENTS
+    systems = [make(task, n_components=size) for size in sizes]
+    if not hasattr(systems[0], "reconstruct"):
         raise TypeError(f"{task.system} does not reconstruct entries.")
-    return [np.asarray(system.reconstruct(holes))]
+    return [np.asarray(system.reconstruct(holes)) for system in systems]
 
 
-def make(task: Task) -> Any:
-    """The system of a task."""
+def make(task: Task, **more: Any) -> Any:
+    """The system of a task, with more settings than it has."""
     module, _, name = task.path.partition(":")
-    return getattr(import_module(module), name)(random_state=task.seed, **task.settings)
+    return getattr(import_module(module), name)(random_state=task.seed, **task.settings, **more)
 
 
 def main(text: str, array_file: str) -> None:
@@ -140,7 +143,8 @@ def main(text: str, array_file: str) -> None:
     arrays = measured.pop("arrays")
     if arrays:
         Path(array_file).parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(array_file, **arrays)
+        with whole_file(Path(array_file)) as temporary:
+            np.savez_compressed(temporary, **arrays)
     print(json.dumps(measured), flush=True)
 
 

@@ -46,11 +46,14 @@ def bench(
     from srflvm.bench import pictures, report, running, tables
     from srflvm.bench.store import Store
     from srflvm.bench.tasks import plan
+    from srflvm.plot import require_matplotlib
 
     console, name, suffix = Console(), experiment.value, "-quick" if quick else ""
     folder = None if data is None else str(data)
     tasks = plan(name, seeds=seeds, quick=quick, only=only or (), folder=folder)
     output.mkdir(parents=True, exist_ok=True)
+    if pictures.are_drawn(name):
+        require_matplotlib()
     with closing(Store(store or output / "fits.sqlite")) as fits:
         running.run(
             tasks,
@@ -62,9 +65,10 @@ def bench(
         )
         built = tables.build(name, tasks, fits)
         drawn = pictures.draw(name, built, tasks, fits, output, suffix)
+        dates = [found.date for task in tasks if (found := fits.get(task)) is not None]
     report.show(built, console)
     path = output / f"{name}{suffix}.md"
     command = " ".join(["srflvm", *sys.argv[1:]])
-    text = report.markdown(built, command, [picture.name for picture in drawn])
+    text = report.markdown(built, command, dates, [picture.name for picture in drawn])
     path.write_text(text, encoding="utf-8")
     console.print("written to", ", ".join(str(file) for file in (path, *drawn)))

@@ -64,7 +64,8 @@ class Chains:
     def mean_functions(self, chain: int, n_dropped: int) -> FloatArray:
         """The mean of f over the sweeps of a chain; advances that began before `n_dropped` do not count,
         except the last."""
-        begins = np.cumsum([0, *(len(piece.log_joint) for piece in self._pieces[chain][:-1])])
+        lengths = np.array([len(piece.log_joint) for piece in self._pieces[chain]])
+        begins = np.cumsum(lengths) - lengths
         is_kept = (begins >= n_dropped) | (begins == begins[-1])
         kept = [part for part, keep in zip(self._functions[chain], is_kept, strict=True) if keep]
-        return np.asarray(np.mean(kept, axis=0, dtype=np.float64))
+        return np.average(np.asarray(kept, np.float64), axis=0, weights=lengths[is_kept])

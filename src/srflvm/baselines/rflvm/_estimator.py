@@ -62,11 +62,11 @@ class RFLVM(BaseEstimator):
     likelihood : {"gaussian", "negative_binomial", "bernoulli", "poisson", "multinomial"}, default="gaussian"
     n_burn, n_samples : int, default=1000
     n_chains : int, default=1
-        Run one after another; diagnostics compare them, and the embedding comes from the one whose log joint
-        density is highest on average.
+        Run in turn, 20 sweeps each; diagnostics compare them, and the embedding comes from the one whose log
+        joint density is highest on average.
     random_state : int, RandomState instance or None, default=None
     callbacks : sequence of callables, default=()
-        Called with a `SweepProgress` every 20 sweeps; one that returns True ends the chain.
+        Called with a `SweepProgress` every 20 sweeps; one that returns True ends all chains.
 
     Attributes
     ----------
