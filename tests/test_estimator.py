@@ -240,6 +240,13 @@ def test_ctrl_c_keeps_the_best_state(init):
     assert np.isfinite(model.embedding_).all()
 
 
+def test_ctrl_c_that_was_noted_for_all_processes_ends_the_fit(monkeypatch):
+    monkeypatch.setattr("srflvm.parallel.is_interrupted", lambda: True)
+    model = quick_fit(small_data()[0])
+    assert model.interrupted_
+    assert model.n_iter_ == 1
+
+
 def test_a_callback_can_stop_the_fit_while_starts_are_compared():
     model = quick_fit(small_data()[0], callbacks=[lambda p: p.iteration == 2], init="auto", max_iter=9)
     assert model.n_iter_ == 2

@@ -1,6 +1,7 @@
 import gzip
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +10,6 @@ from scipy import sparse
 from srflvm import DataError
 from srflvm.sources import ArraySource
 from srflvm.tables import Reading, Table, made_of, open_table, write_filled, write_table
-from srflvm.tables.labels import read_labels
 
 VALUES = np.array([[1.0, np.nan, 0.1 + 0.2], [1e-300, -2.5, 3.0], [np.pi, 1e300, np.nan]])
 COLUMNS, IDS = ["a", "b, c", "ü"], ["first", "zwei", "3rd"]
@@ -69,6 +69,8 @@ def test_single_precision_is_written_with_its_own_digits(tmp_path):
         ("a,b\nx,1,2\ny,3,4\n", ["a", "b"], ["x", "y"]),
         ("\ufeffa,b\r\n1,2\r\n\r\n3,4\r\n", ["a", "b"], None),
         ("a\n1\n3\n", ["a"], None),
+        ("0,1,2\n1,2,3\n3,4,5\n", ["0", "1", "2"], None),
+        ("2020_1,2020_2\n1,2\n3,4\n", ["2020_1", "2020_2"], None),
     ],
 )
 def test_what_is_taken_for_names(tmp_path, text, columns, ids):
@@ -89,9 +91,9 @@ def test_ids_and_columns_to_leave_out_can_be_named(tmp_path):
     assert table.notes == ("column names: the first line", "row ids: column 3 ('key')", "left out: 'city'")
 
 
-@pytest.mark.parametrize("hole", ["", " ", "NA", "nan", "null", "N/A", "None"])
+@pytest.mark.parametrize("hole", ["", " ", "NA", "nan", "-NaN", "null", "N/A", "None"])
 def test_ways_to_say_missing(tmp_path, hole):
-    table = text_table(tmp_path, f"a,b\n1,{hole}\n3,4\n")
+    table = text_table(tmp_path, f"a,b,c\n1,{hole},\n3,4,5\n")
     assert np.isnan(table.values[0, 1])
 
 
@@ -119,6 +121,22 @@ def test_filled_parquet_keeps_types_and_other_columns(tmp_path):
     assert [str(field.type) for field in found.schema] == ["string", "int64", "float", "double"]
 
 
+def test_pandas_reads_filled_parquet_with_its_index(tmp_path):
+    columns = {
+        "n": pd.array([1, None], "Int64"),
+        "b": pd.array([None, True], "boolean"),
+        "x": np.array([0.5, np.nan], np.float32),
+        "k": pd.array([3, 4], "Int64"),
+    }
+    pd.DataFrame(columns, index=["r0", "r1"]).to_parquet(tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet", Reading(keep=True))
+    filled = np.where(np.isnan(table.values), 9.25, table.values)
+    found = pd.read_parquet(kept(tmp_path / "f.parquet", table, filled))
+    np.testing.assert_array_equal(found.to_numpy(float), filled)
+    assert found.index.tolist() == ["r0", "r1"]
+    assert [str(kind) for kind in found.dtypes] == ["float64", "float64", "float32", "Int64"]
+
+
 def test_sparse_matrices_and_parquet_stay_in_their_files(tmp_path):
     sparse.save_npz(tmp_path / "s.npz", sparse.csr_array(np.eye(3)))
     pq.write_table(pa.table({"a": [1.0, 2.0]}), tmp_path / "t.parquet")
@@ -129,23 +147,24 @@ def test_sparse_matrices_and_parquet_stay_in_their_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "labels"),
+    ("text", "header", "warned"),
     [
-        ("kind\nx\ny\n", None, ["x", "y"]),
-        ("x\ny\n", None, ["x", "y"]),
-        ("id,kind\na,1\nb,2\n", None, [1.0, 2.0]),
-        ("id,size,kind\na,1,x\nb,2,y\n", "kind", ["x", "y"]),
+        ("1990,1991,1992\n1,2,3\n", None, True),
+        (",1990,1991,1992\n7,1,2,3\n", None, True),
+        ("city,1990,1991,1992\nx,1,2,3\n", None, True),
+        ("1990,1991,1992\n1,2,3\n", False, False),
+        ("1990,1991,1992\n1,2,3\n", True, False),
+        ("1990,1992,1993\n1,2,3\n", None, False),
+        ("-1.5,0.5,1.5\n1,2,3\n", None, False),
+        ("0,1,2\n1,2,3\n", None, False),
     ],
 )
-def test_labels(tmp_path, text, column, labels):
-    (tmp_path / "l.csv").write_text(text)
-    assert read_labels(tmp_path / "l.csv", 2, column).tolist() == labels
+def test_a_first_line_of_data_that_counts_is_warned_of(tmp_path, text, header, warned):
+    table = text_table(tmp_path, text, header=header)
+    assert (table.columns is None) == (header is not True and not text.startswith("0"))
+    assert [("--header" in line, "--no-header" in line) for line in table.warnings] == [(True, True)] * warned
 
 
-def test_labels_of_other_files(tmp_path):
-    np.save(tmp_path / "l.npy", np.array([3, 4]))
-    pq.write_table(pa.table({"a": [1, 2], "kind": ["x", "y"]}), tmp_path / "l.parquet")
-    assert read_labels(tmp_path / "l.npy", 2).tolist() == [3, 4]
-    assert read_labels(tmp_path / "l.parquet", 2).tolist() == ["x", "y"]
-    with pytest.raises(DataError, match="has 2 labels, but the model has 3 rows"):
-        read_labels(tmp_path / "l.npy", 3)
+def test_underscores_are_not_part_of_numbers(tmp_path):
+    with pytest.raises(DataError, match="'1_1' in line 2, column 'b', which is not a number"):
+        text_table(tmp_path, "a,b\n1,1_1\n3,4\n")

@@ -54,9 +54,10 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
         return [(as_likelihood(value), np.arange(n_columns))]
     groups: dict[Any, tuple[Likelihood, list[int]]] = {}
     owner: dict[int, Any] = {}
+    places = _first_places(names)
     for key, single in value.items():
         likelihood = as_likelihood(single)
-        for column in _columns(key, n_columns, names):
+        for column in _columns(key, n_columns, places):
             if column in owner:
                 raise ValueError(
                     f"likelihood has {describe(column, names)} under both {owner[column]!r} and {key!r}."
@@ -71,15 +72,22 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
     return sorted(chosen, key=lambda pair: pair[1][0])
 
 
-def _columns(key: Any, n_columns: int, names: Sequence[str] | None) -> list[int]:
+def _first_places(names: Sequence[str] | None) -> dict[str, int]:
+    """Where each name is first found."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(() if names is None else names):
+        places.setdefault(name, place)
+    return places
+
+
+def _columns(key: Any, n_columns: int, places: Mapping[str, int]) -> list[int]:
     """The columns that a key of the mapping names: a name, an index, or a tuple of them."""
     if isinstance(key, tuple):
-        return [column for part in key for column in _columns(part, n_columns, names)]
-    known = [] if names is None else list(names)
+        return [column for part in key for column in _columns(part, n_columns, places)]
     if isinstance(key, str):
-        if key not in known:
+        if key not in places:
             raise ValueError(f"likelihood names column {key!r}, which Y does not have.")
-        return [known.index(key)]
+        return [places[key]]
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < n_columns:
         return [int(key)]
     raise ValueError(

@@ -11,7 +11,7 @@ import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -94,15 +94,16 @@ def open_source(Y: Any) -> Source | None:
 def _open_path(path: Path) -> Source:
     if not path.exists() and not _is_inside_zarr(path):
         raise FileNotFoundError(f"Y is taken as the path of a file, but there is no {str(path)!r}.")
-    if path.suffix == ".npy":
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
         return _open_npy(path)
-    if path.suffix == ".npz":
+    if suffix == ".npz":
         return SparseSource(_load_sparse(path))
-    if path.suffix == ".parquet":
+    if suffix == ".parquet":
         from srflvm.parquet_source import ParquetSource
 
         return ParquetSource(path)
-    if _is_inside_zarr(path) or path.name.endswith(".zarr.zip"):
+    if _is_inside_zarr(path) or path.name.lower().endswith(".zarr.zip"):
         from srflvm.zarr_source import open_zarr
 
         return open_zarr(path)
@@ -114,17 +115,26 @@ def _open_path(path: Path) -> Source:
 
 def _is_inside_zarr(path: Path) -> bool:
     """Whether the path is that of a store or of an array in one."""
-    return any(part.endswith(".zarr") for part in path.parts)
+    return any(part.lower().endswith(".zarr") for part in path.parts)
 
 
 def _open_npy(path: Path) -> Source:
     """The mapping only serves to read the header; no page of it is touched."""
-    try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read as an array of numbers ({error}).") from error
+    mapped = load_array(path, mmap_mode="r")
     check_table(mapped, str(path))
     return _stored_array(mapped)
+
+
+def load_array(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+    """The array in a .npy file."""
+    try:
+        found = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as an array of numbers or texts ({error}).") from error
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise DataError(f"{path} is a zip file of arrays, as .npz files are. Give it the ending .npz.")
+    return found
 
 
 def _open_map(mapped: np.memmap) -> Source:
@@ -144,7 +154,7 @@ def _stored_array(mapped: Any) -> StoredArraySource:
 def _load_sparse(path: Path) -> Any:
     try:
         return sparse.load_npz(path)
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path} is not a sparse matrix that scipy.sparse.save_npz wrote ({error}). "
             "Write dense arrays with numpy.save, as .npy."

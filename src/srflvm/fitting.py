@@ -289,15 +289,18 @@ class _Course:
 
     def _advance(self, entrant: Entrant, n_sweeps: int, stage: str, tol: float = 0.0) -> Entrant:
         reporters = [self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks]
+        is_interrupted = False
 
         def report(run: bcd.Run) -> bool:
-            """Whether any callback of any process wants to stop."""
+            """Whether any callback of any process wants to stop, or Ctrl-C was pressed in any."""
+            nonlocal is_interrupted
             parallel.note(f"{stage}, sweep {run.n_sweeps}")
             wishes = [bool(reporter(run)) for reporter in reporters]
-            return parallel.anywhere(any(wishes) or parallel.is_interrupted())[0]
+            wants_to_stop, is_interrupted = parallel.anywhere(any(wishes), parallel.is_interrupted())
+            return wants_to_stop or is_interrupted
 
         def advance(run: bcd.Run, n_sweeps: int, more_callbacks: Sequence[bcd.Callback]) -> bcd.Run:
-            return bcd.advance(
+            run = bcd.advance(
                 self.model,
                 self._spread(run),
                 entrant.key,
@@ -308,6 +311,7 @@ class _Course:
                 window=self._window(entrant),
                 callbacks=[report, *more_callbacks],
             )
+            return replace(run, interrupted=run.interrupted or is_interrupted)
 
         label = _label(entrant, n_sweeps, stage)
         run = self._spread(self.options.journal.leg(label, entrant.run, n_sweeps, advance, self._collect))

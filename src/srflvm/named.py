@@ -51,9 +51,10 @@ def take_names(estimator: Any, names: Sequence[str], *, reset: bool) -> None:
 
 
 def _difference(names: Sequence[str], known: Sequence[str]) -> str:
+    now, before = set(names), set(known)
     parts = {
-        "not seen there": [name for name in names if name not in set(known)],
-        "missing now": [name for name in known if name not in set(names)],
+        "not seen there": [name for name in names if name not in before],
+        "missing now": [name for name in known if name not in now],
     }
     return "; ".join(f"{what} {listed(some)}" for what, some in parts.items() if some) or "another order"
 

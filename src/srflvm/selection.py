@@ -77,6 +77,8 @@ def choose_n_components(
         model: Any = clone(estimator)
         model.set_params(n_components=candidate, checkpoint_dir=_folder_of(candidate, estimator))
         model.fit(Y, mask=hidden, sizes=sizes)
+        if model.interrupted_:
+            raise KeyboardInterrupt
         found = model.score_entries(Y, Y, mask=hidden, sizes=sizes)
         scores.append(float(np.nanmean(found)))
         relevances.append(model.relevance_)

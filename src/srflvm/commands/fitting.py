@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from srflvm import parallel
 from srflvm.commands import columns
+from srflvm.commands.rows import n_observed
 from srflvm.commands.speaking import Speaker
 from srflvm.fit_bar import FitBar
 from srflvm.tables import Table
@@ -23,7 +23,7 @@ def announce(name: str, table: Table, likelihood: Any, speaker: Speaker) -> None
         speaker.note(line)
     for line in columns.lines_about_likelihoods(table, likelihood):
         speaker.note(line)
-    for line in columns.warnings_about(table, likelihood):
+    for line in (*table.warnings, *columns.warnings_about(table, likelihood)):
         speaker.warn(line)
 
 
@@ -41,15 +41,13 @@ def fit_table(model: Any, table: Table, speaker: Speaker) -> float:
 
 def facts_about(model: Any, table: Table, seconds: float) -> dict[str, Any]:
     """What a program may want to know about a fit."""
-    n_observed = table.shape[0] * table.shape[1]
-    if table.in_memory:
-        n_observed = int(np.isfinite(table.values).sum())
+    n_entries = int(n_observed(table.rows).sum())
     return {
         "rows": table.shape[0],
         "columns": table.shape[1],
         "components": int(model.n_components),
         "elbo": model.elbo_,
-        "elbo_per_entry": model.elbo_ / n_observed,
+        "elbo_per_entry": model.elbo_ / n_entries,
         "sweeps": model.n_iter_,
         "converged": model.converged_,
         "interrupted": model.interrupted_,

@@ -11,15 +11,14 @@ import numpy as np
 
 from srflvm._likelihood_choice import choose
 from srflvm.commands import columns, fitting
-from srflvm.commands.rows import arranged, back_in_order, order_of_columns
+from srflvm.commands.rows import arranged, back_in_order, open_rows, order_of_columns
 from srflvm.commands.speaking import Speaker
 from srflvm.estimator import SRFLVM
 from srflvm.likelihoods import Categorical, Multinomial
 from srflvm.persistence import load
 from srflvm.selection import choose_n_components
 from srflvm.sources import ArraySource
-from srflvm.tables import Reading, Table, ending, made_of, open_table, write_filled, write_table
-from srflvm.whole_files import check_target
+from srflvm.tables import Reading, Table, check_outputs, made_of, open_table, write_filled, write_table
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,9 @@ def run(
     force: bool,
 ) -> None:
     """Fill and write. Observed entries are written as they were."""
-    for path in (output, *([] if std_output is None else [std_output])):
-        ending(path, to_write=True)
-        check_target(path, force=force)
-    table = _in_memory(open_table(data, how))
+    check_outputs(output, std_output, force=force)
+    # what is said before a fit includes the warnings
+    table = _in_memory(open_table(data, how) if model_file is None else open_rows(data, how, speaker))
     model = _fitted(data, table, new, speaker) if model_file is None else load(model_file)
     order = order_of_columns(model, table, speaker.note)
     with speaker.hearing_warnings():

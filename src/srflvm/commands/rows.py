@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from srflvm._types import FloatArray
+from srflvm.commands.speaking import Speaker
 from srflvm.exceptions import DataError
 from srflvm.named import NamedTable, listed
-from srflvm.sources import ArraySource, Source
-from srflvm.tables import Table
+from srflvm.sources import ArraySource, Source, pieces
+from srflvm.tables import Reading, Table, open_table
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ class ArrangedSource:
         return self.source.take(index)[:, self.order]
 
 
+def open_rows(data: Path, how: Reading, speaker: Speaker) -> Table:
+    """The table in a file, with a word on what may have been taken wrongly."""
+    table = open_table(data, how)
+    for line in table.warnings:
+        speaker.warn(line)
+    return table
+
+
 def order_of_columns(model: Any, table: Table, note: Callable[[str], None]) -> np.ndarray:
     """Where in the table the columns of the model are, by name if both have names."""
     known, own = getattr(model, "feature_names_in_", None), table.columns
@@ -48,7 +58,8 @@ def order_of_columns(model: Any, table: Table, note: Callable[[str], None]) -> n
             note("The columns have no names: they are taken in the order of the model.")
         return np.arange(table.shape[1])
     _check_names(list(known), list(own))
-    order = np.array([list(own).index(name) for name in known])
+    places = {name: place for place, name in enumerate(own)}
+    order = np.array([places[name] for name in known])
     if np.any(np.diff(order) < 0):
         note("The columns are in another order than in the fit: they are taken by name.")
     return order
@@ -65,9 +76,14 @@ def arranged(model: Any, table: Table, order: np.ndarray) -> Any:
 
 def back_in_order(values: FloatArray, order: np.ndarray) -> FloatArray:
     """Columns of the model, (n, M), in the order that they have in the table."""
-    placed = np.empty_like(values)
+    placed = np.full_like(values, np.nan)
     placed[:, order] = values
     return placed
+
+
+def n_observed(rows: Source) -> np.ndarray:
+    """How many entries of each row are observed."""
+    return np.concatenate([np.isfinite(piece).sum(axis=1) for _, piece in pieces(rows)])
 
 
 def _check_number(model: Any, table: Table) -> None:
@@ -78,8 +94,9 @@ def _check_number(model: Any, table: Table) -> None:
 
 
 def _check_names(known: list[str], own: list[str]) -> None:
-    missing = [name for name in known if name not in set(own)]
-    surplus = [name for name in own if name not in set(known)]
+    in_model, in_table = set(known), set(own)
+    missing = [name for name in known if name not in in_table]
+    surplus = [name for name in own if name not in in_model]
     if missing:
         raise DataError(
             f"The table has no column {listed(missing)}, which the model was fitted to"

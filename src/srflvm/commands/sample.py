@@ -7,8 +7,7 @@ from typing import Any
 
 from srflvm.commands.speaking import Speaker
 from srflvm.persistence import load
-from srflvm.tables import ending, made_of, write_table
-from srflvm.whole_files import check_target
+from srflvm.tables import check_outputs, made_of, write_table
 
 
 def run(
@@ -22,9 +21,7 @@ def run(
     force: bool,
 ) -> None:
     """Draw rows and write them; also their latents, if asked for."""
-    for path in (output, *([] if latents is None else [latents])):
-        ending(path, to_write=True)
-        check_target(path, force=force)
+    check_outputs(output, latents, force=force)
     model: Any = load(model_file)
     Y, Z = model.sample(n_rows, random_state=seed, return_latents=True)
     names = getattr(model, "feature_names_in_", None)

@@ -8,22 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from srflvm.commands.rows import arranged, order_of_columns
+from srflvm.commands.rows import arranged, open_rows, order_of_columns
 from srflvm.commands.speaking import Speaker
 from srflvm.persistence import load
-from srflvm.tables import Reading, ending, made_of, open_table, write_table
-from srflvm.whole_files import check_target, whole_file
+from srflvm.tables import Reading, check_outputs, ending, made_of, write_table
+from srflvm.whole_files import whole_file
 
 
 def run(
     model_file: Path, data: Path, output: Path, how: Reading, speaker: Speaker, *, std: bool, force: bool
 ) -> None:
     """Embed and write. An AnnData file becomes one with the latents in it."""
-    end = ending(output, to_write=True)
-    check_target(output, force=force)
+    check_outputs(output, force=force)
     model = load(model_file)
-    annotated = end == ".h5ad" == ending(data)
-    table = open_table(data, replace(how, keep=annotated))
+    annotated = ending(output) == ".h5ad" == ending(data)
+    table = open_rows(data, replace(how, keep=annotated), speaker)
     order = order_of_columns(model, table, speaker.note)
     with speaker.hearing_warnings():
         Z, Z_std = model.transform(arranged(model, table, order), return_std=True)

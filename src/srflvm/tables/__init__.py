@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -12,9 +13,18 @@ from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 from srflvm.sources import ArraySource
 from srflvm.tables._table import Reading, Table, made_of
-from srflvm.whole_files import whole_file
+from srflvm.whole_files import check_target, whole_file
 
-__all__ = ["Reading", "Table", "ending", "made_of", "open_table", "write_filled", "write_table"]
+__all__ = [
+    "Reading",
+    "Table",
+    "check_outputs",
+    "ending",
+    "made_of",
+    "open_table",
+    "write_filled",
+    "write_table",
+]
 
 # Endings, the modules that know them, and the functions there that read and write them.
 _FORMATS = {
@@ -30,11 +40,18 @@ _FORMATS = {
     ".h5ad": ("_h5ad", "read", "write"),
 }
 
+# Formats whose writers need a package, the modules that know them, and the functions that ask for it.
+_PACKAGES = {
+    ".parquet": ("_parquet", "require_pyarrow"),
+    ".zarr": ("_arrays", "require_zarr"),
+    ".h5ad": ("_h5ad", "require_anndata"),
+}
+
 
 def ending(path: Path, *, to_write: bool = False) -> str:
     """The format of a file by its name; a folder inside a Zarr store is an array, too."""
     found = [end for end in _FORMATS if path.name.lower().endswith(end)]
-    if not found and not to_write and any(part.endswith(".zarr") for part in path.parts):
+    if not found and not to_write and any(part.lower().endswith(".zarr") for part in path.parts):
         found = [".zarr"]
     if not found or (to_write and not _FORMATS[found[0]][2]):
         known = [end for end, (_, _, writer) in _FORMATS.items() if writer or not to_write]
@@ -57,6 +74,19 @@ def open_table(path: Path, how: Reading | None = None) -> Table:
     return _function(end, 1)(path, how or Reading())
 
 
+def check_outputs(*asked: Path | None, force: bool) -> None:
+    """Refuse, before time is spent, files of tables that could not be written or that would replace each
+    other; None is no file."""
+    paths = [path for path in asked if path is not None]
+    for path in paths:
+        end = ending(path, to_write=True)
+        check_target(path, force=force)
+        if end in _PACKAGES:
+            _imported(*_PACKAGES[end])()
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
+        raise ValueError(f"{paths[0]} is named for two outputs. Give each a file of its own.")
+
+
 def write_table(path: Path, table: Table) -> None:
     """Write a table in the format of the file's name, whole or not at all."""
     write = _function(ending(path, to_write=True), 2)
@@ -76,4 +106,8 @@ def write_filled(path: Path, table: Table, filled: FloatArray) -> None:
 
 def _function(end: str, which: int) -> Callable[..., Any]:
     names = _FORMATS[end]
-    return getattr(import_module(f"srflvm.tables.{names[0]}"), names[which])
+    return _imported(names[0], names[which])
+
+
+def _imported(module: str, name: str) -> Callable[..., Any]:
+    return getattr(import_module(f"srflvm.tables.{module}"), name)

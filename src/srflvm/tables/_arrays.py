@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from srflvm.exceptions import DataError
 from srflvm.file_sources import open_source
 from srflvm.sources import ArraySource, as_floats, check_table
-from srflvm.tables._table import Reading, Table, as_ids, check_asked
+from srflvm.tables._table import Reading, Table, as_ids, check_asked, check_names
 
 _COLUMNS, _IDS = "columns", "ids"
 
@@ -20,7 +21,7 @@ def read_stored(path: Path, how: Reading) -> Table:
     """A .npy file or a Zarr array, whose rows stay there until they are asked for."""
     source: Any = open_source(path)
     columns, ids = getattr(source, "names", None), getattr(source, "ids", None)
-    _refuse_left_out(path, how, columns)
+    _check_columns(path, how, columns)
     return Table(source, columns, ids)
 
 
@@ -28,25 +29,49 @@ def read_npz(path: Path, how: Reading) -> Table:
     """A sparse matrix of `scipy.sparse.save_npz`, or the one dense array with two dimensions, which may have
     "columns" and "ids" beside it."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files if name in (_COLUMNS, _IDS)}
-            others = [name for name in stored.files if name not in arrays]
-            if {"format", "shape"} <= set(others):
-                return read_stored(path, how)
-            if len(others) != 1:
-                raise DataError(f"{path} holds {len(others)} arrays ({', '.join(others)}); expected one.")
-            values = stored[others[0]]
+        values, names = _dense(path)
+    except DataError:
+        raise
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path} cannot be read as arrays of numbers ({error}).") from error
+    if values is None:
+        return read_stored(path, how)
     check_table(values, str(path))
-    columns, ids = (as_ids(arrays[name]) if name in arrays else None for name in (_COLUMNS, _IDS))
-    _refuse_left_out(path, how, columns)
+    n_rows, n_columns = values.shape
+    columns, ids = _names(path, names, _COLUMNS, n_columns), _names(path, names, _IDS, n_rows)
+    _check_columns(path, how, columns)
     return Table(ArraySource(as_floats(values)), columns, ids)
 
 
-def _refuse_left_out(path: Path, how: Reading, columns: Any) -> None:
+def _dense(path: Path) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+    """The one array of a file, or None if that is a sparse matrix, and the names beside it."""
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        raise DataError(f"{path} is one array, as .npy files are. Give it the ending .npy.")
+    with found as stored:
+        names = {name: stored[name] for name in stored.files if name in (_COLUMNS, _IDS)}
+        others = [name for name in stored.files if name not in names]
+        if {"format", "shape"} <= set(others):
+            return None, names
+        if len(others) != 1:
+            raise DataError(f"{path} holds {len(others)} arrays ({', '.join(others)}); expected one.")
+        return stored[others[0]], names
+
+
+def _names(path: Path, names: dict[str, np.ndarray], key: str, n_named: int) -> tuple[str, ...] | None:
+    if key not in names:
+        return None
+    if names[key].shape != (n_named,):
+        raise DataError(
+            f"{path} has {key!r} of shape {names[key].shape} beside a table that needs {n_named} of them. "
+            "Give each a name, or leave them out."
+        )
+    return as_ids(names[key])
+
+
+def _check_columns(path: Path, how: Reading, columns: Sequence[str] | None) -> None:
+    if columns is not None:
+        check_names(columns, path)
     check_asked(how, columns, path)
     if how.id_column is not None or how.leave_out:
         raise DataError(f"{path} is one array of numbers: none of its columns can be left out or name rows.")
@@ -69,11 +94,17 @@ def write_npz(path: Path, temporary: Path, table: Table) -> None:
 
 def write_zarr(path: Path, temporary: Path, table: Table) -> None:
     """An array with the names of columns and rows as attributes."""
-    try:
-        import zarr
-    except ImportError as error:
-        raise ImportError("Writing .zarr needs the package zarr: pip install 'srflvm[files]'.") from error
+    zarr = require_zarr()
     array = zarr.create_array(str(temporary), data=table.values)
     for name, some in ((_COLUMNS, table.columns), (_IDS, table.ids)):
         if some is not None:
             array.attrs[name] = [str(text) for text in some]
+
+
+def require_zarr() -> Any:
+    """The package, or an error that says what to install."""
+    try:
+        import zarr
+    except ImportError as error:
+        raise ImportError("Writing .zarr needs the package zarr: pip install 'srflvm[files]'.") from error
+    return zarr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,15 +24,31 @@ class ParquetFile:
 
     def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
         """The columns as they were, and new ones in place of those that had holes."""
-        pyarrow, parquet = _packages()
-        whole = parquet.read_table(self.path)
+        pyarrow, parquet = require_pyarrow()
+        whole, new_types = parquet.read_table(self.path), {}
         for number, name in enumerate(self.columns):
             position = whole.schema.get_field_index(name)
             if _has_holes(whole.column(position)):
-                single = pyarrow.types.is_float32(whole.schema.field(position).type)
-                values = filled[:, number].astype(np.float32 if single else np.float64)
-                whole = whole.set_column(position, name, pyarrow.array(values))
-        parquet.write_table(whole, temporary)
+                old_type = whole.schema.field(position).type
+                single = pyarrow.types.is_float32(old_type)
+                values = pyarrow.array(filled[:, number].astype(np.float32 if single else np.float64))
+                whole = whole.set_column(position, name, values)
+                if values.type != old_type:
+                    new_types[name] = "float64"
+        metadata = _with_types(whole.schema.metadata, new_types)
+        parquet.write_table(whole.replace_schema_metadata(metadata), temporary)
+
+
+def _with_types(metadata: dict[bytes, bytes] | None, new_types: dict[str, str]) -> Any:
+    """The metadata of a file, in which pandas finds the types of columns, with those that changed."""
+    if not metadata or b"pandas" not in metadata:
+        return metadata
+    described = json.loads(metadata[b"pandas"])
+    for column in described.get("columns", []):
+        kind = new_types.get(column.get("field_name"))
+        if kind is not None:
+            column.update(pandas_type=kind, numpy_type=kind, metadata=None)
+    return {**metadata, b"pandas": json.dumps(described).encode()}
 
 
 def _has_holes(column: Any) -> bool:
@@ -79,7 +96,7 @@ def is_text(kind: Any) -> bool:
 
 def write(path: Path, temporary: Path, table: Table) -> None:
     """Columns of numbers, after one of row ids if rows have names."""
-    pyarrow, parquet = _packages()
+    pyarrow, parquet = require_pyarrow()
     values = table.values
     columns = [f"column{i}" for i in range(table.shape[1])] if table.columns is None else table.columns
     named = {} if table.ids is None else {table.id_name: pyarrow.array(list(table.ids))}
@@ -87,7 +104,8 @@ def write(path: Path, temporary: Path, table: Table) -> None:
     parquet.write_table(pyarrow.table(named), temporary)
 
 
-def _packages() -> tuple[Any, Any]:
+def require_pyarrow() -> tuple[Any, Any]:
+    """The packages pyarrow and pyarrow.parquet, or an error that says what to install."""
     try:
         import pyarrow
         from pyarrow import parquet

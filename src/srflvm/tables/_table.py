@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,8 @@ class Original(Protocol):
 class Table:
     """Rows by columns, NaN where an entry is missing, in memory or in a file.
 
-    `columns` and `ids` name columns and rows, if they have names; `notes` say what was taken for what;
-    `original` is what the rows were read from, if it was kept.
+    `columns` and `ids` name columns and rows, if they have names; `notes` say what was taken for what, and
+    `warnings` what may have been taken wrongly; `original` is what the rows were read from, if it was kept.
     """
 
     rows: Source
@@ -55,6 +56,7 @@ class Table:
     id_name: str = "id"
     notes: tuple[str, ...] = ()
     original: Original | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,7 +90,7 @@ def check_names(names: Sequence[str], path: Path) -> None:
     """Columns are told apart by their names."""
     if "" in names:
         raise DataError(f"{path} has no name for column {list(names).index('') + 1}. Give it one.")
-    twice = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
+    twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise DataError(f"{path} has more than one column {twice[0]!r}. Give every column a name of its own.")
 

@@ -18,9 +18,9 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 from srflvm.sources import ArraySource
+from srflvm.tables._header import split_header
+from srflvm.tables._numbers import as_numbers, is_number, is_observed_number
 from srflvm.tables._table import Reading, Table, check_asked, check_names
-
-MISSING = ("", "na", "n/a", "nan", "null", "none")
 
 _WHOLE_NUMBERS_BELOW = 1e15
 
@@ -42,7 +42,7 @@ class TextRows:
         for fields, values in zip(self.rows, filled, strict=True):
             row = list(fields)
             for position, value in zip(self.positions, values, strict=True):
-                if not _is_observed_number(row[position]):
+                if not is_observed_number(row[position]):
                     row[position] = as_text(value)
             yield row
 
@@ -69,7 +69,7 @@ class _Layout:
 def read(path: Path, how: Reading) -> Table:
     """Numbers and names; `original` is a `TextRows` if it is to be kept."""
     found = lines(path)
-    header, ahead = _split_header(path, found, how.header)
+    header, ahead, warnings = split_header(path, found, how.header)
     layout = _lay_out(path, header, ahead[0][1], how)
     values, kept, ids, width = [], [], [], len(ahead[0][1])
     for number, fields in itertools.chain(ahead, found):
@@ -87,6 +87,7 @@ def read(path: Path, how: Reading) -> Table:
         layout.id_name,
         _notes(layout, how),
         TextRows(header, kept, layout.positions) if how.keep else None,
+        warnings,
     )
 
 
@@ -108,12 +109,16 @@ def _lay_out(path: Path, header: list[str] | None, fields: list[str], how: Readi
 
 def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Lines that are not empty, as fields, with their numbers."""
+    return (line for line in all_lines(path) if line[1])
+
+
+def all_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Lines as fields, none in an empty one, with their numbers."""
     try:
         with _opened(path) as file:
             reader = csv.reader(file, delimiter=delimiter(path))
             for fields in reader:
-                if fields:
-                    yield reader.line_num, fields
+                yield reader.line_num, fields
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error.reason}). Save it as UTF-8.") from error
     except (csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -131,34 +136,6 @@ def _opened(path: Path) -> IO[str]:
     return path.open(newline="", encoding="utf-8-sig")
 
 
-def _split_header(
-    path: Path, found: Iterator[tuple[int, list[str]]], header: bool | None
-) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
-    """The line of column names, if there is one, and the first line of entries."""
-    first, second = next(found, None), next(found, None)
-    if first is None:
-        raise DataError(f"{path} is empty.")
-    if header is False or (header is None and not _is_header(first[1])):
-        return None, [first] if second is None else [first, second]
-    if second is None:
-        raise DataError(f"{path} has a line of column names and no rows.")
-    names, width = first[1], len(second[1])
-    if len(names) not in (width, width - 1):
-        raise DataError(f"{path} has {len(names)} column names and {width} fields in line {second[0]}.")
-    return names, [second]
-
-
-def _is_header(fields: list[str]) -> bool:
-    """Whether any field but the first, which may be a row's name, is no number; or these count columns."""
-    others = fields[1:]
-    if not others:
-        return not is_number(fields[0])
-    if not all(is_number(text) for text in others):
-        return True
-    counted = [[str(i + start) for i in range(len(others))] for start in (0, 1)]
-    return not _is_observed_number(fields[0]) and [text.strip() for text in others] in counted
-
-
 def _id_position(names: list[str] | None, fields: list[str], how: Reading) -> int | None:
     """The column of row names: that asked for, or the first if it has no name or begins with a text."""
     if how.id_column is not None and names is not None:
@@ -171,7 +148,7 @@ def _id_position(names: list[str] | None, fields: list[str], how: Reading) -> in
 
 def _parsed(path: Path, line: int, fields: list[str], layout: _Layout) -> FloatArray:
     try:
-        return np.array([float(fields[position]) for position in layout.positions])
+        return np.array(as_numbers([fields[position] for position in layout.positions]))
     except ValueError:
         return np.array([_number(path, line, fields[p], _called(p, layout)) for p in layout.positions])
 
@@ -187,19 +164,7 @@ def _number(path: Path, line: int, text: str, column: str) -> float:
             "were not observed empty; name columns that are not data with --leave-out, row names with "
             "--id-column."
         )
-    return float(text) if _is_observed_number(text) else np.nan
-
-
-def is_number(text: str) -> bool:
-    """Whether a field can be an entry: a number, or one of the ways to say that it is missing."""
-    return text.strip().lower() in MISSING or _is_observed_number(text)
-
-
-def _is_observed_number(text: str) -> bool:
-    try:
-        return float(text) == float(text)
-    except ValueError:
-        return False
+    return as_numbers([text])[0] if is_observed_number(text) else np.nan
 
 
 def _notes(layout: _Layout, how: Reading) -> tuple[str, ...]:
