@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from srflvm.commands.rows import order_of_columns
+from srflvm.commands.rows import open_rows, order_of_columns
 from srflvm.commands.speaking import Speaker
 from srflvm.exceptions import DataError
 from srflvm.persistence import load
-from srflvm.tables import Reading, open_table
+from srflvm.tables import Reading
 from srflvm.tables.labels import read_labels
 from srflvm.whole_files import check_target, whole_file
 
@@ -49,7 +49,7 @@ def run(
 
 def _rows(model: Any, data: Path, how: Reading, n_rows: int, speaker: Speaker) -> dict[str, Any]:
     """The entries and the ids of the rows that the model was fitted to."""
-    table = open_table(data, how)
+    table = open_rows(data, how, speaker)
     order = order_of_columns(model, table, speaker.note)
     if table.shape[0] != n_rows:
         raise DataError(
