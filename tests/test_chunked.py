@@ -76,8 +76,8 @@ def test_latents_beyond_the_rows_count_for_nothing(monkeypatch):
 def test_chunks_hold_all_rows_with_little_to_spare(n_rows):
     n_chunks, size = chunk_shape(n_rows)
     assert size <= chunked.MOST_CHUNK_ROWS
-    assert 0 <= n_chunks * size - n_rows < 0.01 * n_rows + n_chunks * chunked.PIECES
-    assert n_chunks <= 2 or (n_chunks % chunked.QUARTERS, size % chunked.PIECES) == (0, 0)
+    assert 0 <= n_chunks * size - n_rows < 0.01 * n_rows + n_chunks * chunked.VECTOR
+    assert n_chunks <= 2 or (n_chunks % chunked.QUARTERS, size % chunked.VECTOR) == (0, 0)
 
 
 def test_a_gradient_keeps_no_features_of_all_rows():
@@ -91,7 +91,7 @@ def test_a_gradient_keeps_no_features_of_all_rows():
 
 
 def check_four_devices():
-    chunked.MOST_CHUNK_ROWS, chunked.PIECES = 6, 2
+    chunked.MOST_CHUNK_ROWS, chunked.VECTOR = 6, 2
     latents, frequencies, Y = some_problem()
     padded = jnp.concatenate([latents, jnp.zeros((1, 2))])
     mesh = Mesh(np.array(jax.devices()), (ROWS,))
