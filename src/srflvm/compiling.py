@@ -1,14 +1,17 @@
-"""Compilation of the long programs, whose time small data would otherwise spend mostly waiting for."""
+"""Compilation of the long programs, whose time small data would otherwise spend mostly waiting for, and the
+threads that must not stand in their way."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from threadpoolctl import ThreadpoolController
 
 # XLA's older code generator for the CPU, and fewer passes of LLVM: half the time to compile, and programs
 # that run as fast.
@@ -37,3 +40,16 @@ def _quick_options() -> dict[str, Any] | None:
     except (jax.errors.JaxRuntimeError, ValueError):
         return None
     return options
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """What programs with factorisations run under: jaxlib calls SciPy's LAPACK, whose threads go on spinning
+    after each call, on the cores where the program's own threads would do its matrix products."""
+    with _thread_pools().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()

@@ -59,7 +59,8 @@ def solve(features: Array, sites: Sites, amplitude: Array) -> Weights:
     ridge = RIDGE * jnp.finfo(dtype).eps * jnp.sum(packed[:, :size], axis=1)
     prior = 1.0 / amplitude + ridge
     system = pairs.unpack(packed, size) + prior[:, None, None] * jnp.eye(size)
-    root = inverse_factor(jnp.linalg.cholesky(system).astype(dtype))
+    factor = jax.lax.linalg.cholesky(system, symmetrize_input=False)
+    root = inverse_factor(factor.astype(dtype))
     log_determinant = -2.0 * jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1, dtype=jnp.float64)
     cross = sites.shift @ features
     mean = jnp.einsum("bji,bj->bi", root, jnp.einsum("bij,bj->bi", root, cross))

@@ -13,6 +13,7 @@ import numpy as np
 from srflvm import bcd, blocks, dealing, parallel, starts
 from srflvm._types import FloatArray
 from srflvm.batches import Stream
+from srflvm.compiling import one_blas_thread
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
@@ -314,7 +315,9 @@ class _Course:
             return replace(run, interrupted=run.interrupted or is_interrupted)
 
         label = _label(entrant, n_sweeps, stage)
-        run = self._spread(self.options.journal.leg(label, entrant.run, n_sweeps, advance, self._collect))
+        with one_blas_thread():
+            run = self.options.journal.leg(label, entrant.run, n_sweeps, advance, self._collect)
+        run = self._spread(run)
         self.n_rejected += run.n_rejected - entrant.run.n_rejected
         return replace(entrant, run=run)
 

@@ -19,7 +19,7 @@ from jax import Array
 
 from srflvm import entries, pairs
 from srflvm._types import FloatArray
-from srflvm.compiling import quickly_compiled
+from srflvm.compiling import one_blas_thread, quickly_compiled
 from srflvm.layers import GroupData, GroupPlan, Piece, take_piece
 from srflvm.likelihoods import Likelihood
 from srflvm.sites import (
@@ -71,7 +71,8 @@ def settle(
     for index, group in enumerate(plans):
         mine = Layers(*(state[name][index] for name in ("sites", "parameters", "log_amplitude")))
         n_channels = group.n_channels if columns is None else min(columns, group.n_channels)
-        solved.append(_settle_group(group.likelihood, flat, data[index], mine, n_rounds, n_channels))
+        with one_blas_thread():
+            solved.append(_settle_group(group.likelihood, flat, data[index], mine, n_rounds, n_channels))
     return solved
 
 
