@@ -6,6 +6,7 @@ import argparse
 import datetime
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -95,7 +96,7 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 def command_line() -> str:
     """How the running benchmark was called."""
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import closing
 from enum import StrEnum
@@ -68,7 +69,7 @@ def bench(
         dates = [found.date for task in tasks if (found := fits.get(task)) is not None]
     report.show(built, console)
     path = output / f"{name}{suffix}.md"
-    command = " ".join(["srflvm", *sys.argv[1:]])
+    command = shlex.join(["srflvm", *sys.argv[1:]])
     text = report.markdown(built, command, dates, [picture.name for picture in drawn])
     path.write_text(text, encoding="utf-8")
     console.print("written to", ", ".join(str(file) for file in (path, *drawn)))
