@@ -15,8 +15,8 @@ from srflvm import SRFLVM, _containers, blocks, pairs
 from srflvm import _likelihood_choice as choosing
 from srflvm._inputs import read_data
 from srflvm.embedding import Embedding
+from srflvm.fit_contract import Fitted
 from srflvm.fitted import record
-from srflvm.fitting import Fitted
 from srflvm.likelihoods import Binomial, Gaussian, StudentT
 from srflvm.posing import pose
 from srflvm.site_posterior import SitePosterior

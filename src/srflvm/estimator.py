@@ -14,6 +14,7 @@ from srflvm import fitting, parallel, resolving, stochastic, streams
 from srflvm._inputs import read_source
 from srflvm._types import FloatArray
 from srflvm.exceptions import NotInMemoryError
+from srflvm.fit_contract import Fitted
 from srflvm.fitted import record
 from srflvm.journal import open_journal
 from srflvm.memory import Memory
@@ -288,13 +289,13 @@ class SRFLVM(Queries):
         streams.partial_fit(self, Y, mask, sizes)
         return self
 
-    def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+    def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> Fitted:
         """Many rows are dealt out over the processes; a few are left to the first."""
         if source.n_rows > fitting.MOST_LANDMARKS:
             return self._fitted(source, choice, sizes)
         return parallel.by_first(lambda: self._fitted(source, choice, sizes))
 
-    def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> fitting.Fitted:
+    def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> Fitted:
         state = getattr(self, "_state", None) if self.warm_start else None
         journal, rng = open_journal(self, source, choice, sizes, state)
         table = RowTable(self, source, sizes)

@@ -13,7 +13,7 @@ from srflvm import bcd, blocks, spectral
 from srflvm._types import FloatArray
 from srflvm.batches import Stream
 from srflvm.embedding import Embedding
-from srflvm.fitting import Fitted
+from srflvm.fit_contract import Fitted
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import Posterior
 from srflvm.site_posterior import SitePosterior

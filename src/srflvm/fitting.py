@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,13 +12,11 @@ import numpy as np
 
 from srflvm import bcd, blocks, dealing, parallel, starts
 from srflvm._types import FloatArray
-from srflvm.batches import Stream
 from srflvm.compiling import one_blas_thread
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
-from srflvm.journal import Journal, NoJournal
-from srflvm.posterior import Posterior
+from srflvm.fit_contract import Fitted, Options
 from srflvm.problems import Problem
 from srflvm.progress import Callback, Progress
 
@@ -43,34 +41,6 @@ _TOLERATED_REJECTIONS = 0.2
 
 
 @dataclass(frozen=True)
-class Options:
-    """Everything a fit depends on besides the data, resolved to definite values."""
-
-    n_components: int
-    n_frequencies: int
-    n_pilot_frequencies: int
-    n_mixture: int
-    frequency_sampling: str
-    covariance_type: str
-    latent_covariance_type: str
-    n_samples: int
-    n_directions: int | str
-    max_iter: int
-    tol: float
-    n_init: int
-    init: str | FloatArray
-    learning_rate: float
-    dtype: np.dtype
-    callbacks: tuple[Callback, ...] = ()
-    journal: Journal = field(default_factory=NoJournal)
-    stage: str = "fit"
-
-    @property
-    def init_name(self) -> str:
-        return self.init if isinstance(self.init, str) else "array"
-
-
-@dataclass(frozen=True)
 class Entrant:
     """A start in the race, and the number of sweeps it need not make because it is nearly there."""
 
@@ -78,25 +48,6 @@ class Entrant:
     key: jax.Array
     run: bcd.Run
     n_skipped: int = 0
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A finished fit. Bounds are totals over all entries, in the units of the data; `stream` is
-    what further rows are added to, if it was fitted in batches."""
-
-    posterior: Posterior
-    embedding: Embedding
-    state: bcd.State
-    elbo: float
-    history: FloatArray
-    n_rejected: int
-    converged: bool
-    interrupted: bool
-    stopped: bool
-    start: str
-    start_elbos: dict[str, float] = field(default_factory=dict)
-    stream: Stream | None = None
 
 
 def fit(

@@ -9,7 +9,7 @@ import numpy as np
 from srflvm import _validation as check
 from srflvm import memory, parallel
 from srflvm.compression import MOST_DIRECTIONS
-from srflvm.fitting import Options
+from srflvm.fit_contract import Options
 from srflvm.problems import Problem, SharedProblem
 from srflvm.progress import PrintProgress
 from srflvm.site_problem import SiteProblem

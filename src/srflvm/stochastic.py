@@ -22,8 +22,8 @@ from srflvm._validation import refuse_warm_batches
 from srflvm.batches import Epoch, Gathered, Kind, Model, Stream, Sums, with_anchors
 from srflvm.embedding import Embedding
 from srflvm.exceptions import NumericalError
+from srflvm.fit_contract import Fitted, Options
 from srflvm.fitted import latents_and_likelihood
-from srflvm.fitting import Fitted, Options
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.journal import Journal
 from srflvm.posing import pose
