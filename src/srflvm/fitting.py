@@ -142,32 +142,21 @@ class _Course:
         return self.enter("warm", state | latents | self.problem.renewed_state(state, self.options))
 
     def _race(self, names: list[str]) -> tuple[Entrant, dict[str, float]]:
-        """Run all starts heat by heat; drop one when it is further behind the leader than it gained in
-        its last heat, for then it will hardly catch up. After the last heat the leader goes on."""
+        """Run all starts heat by heat; drop one when it is further behind the leader than it gains in a
+        heat, for then it will hardly catch up. After the last heat the leader goes on."""
         entrants = self._first_heat(names)
         bounds = self._bounds(entrants) if len(entrants) > 1 else {}
-        before = [entrant.run.history[:1] for entrant in entrants]
         ended = [entrant.run for entrant in entrants if entrant.run.ended_early]
         most_heats = max(MOST_HEATS, int(_RACE_SHARE * self.options.max_iter / SWEEPS_PER_HEAT))
         for _ in range(most_heats - 1):
-            entrants = self._still_in_the_race(entrants, before)
+            entrants = _still_in_the_race(entrants)
             if len(entrants) == 1 or ended:
                 break
-            before = [(entrant.run.best,) for entrant in entrants]
             entrants = [self._heat(entrant) for entrant in entrants]
             ended = [entrant.run for entrant in entrants if entrant.run.ended_early]
             bounds |= self._bounds(entrants)
         winner = max(entrants, key=lambda entrant: entrant.run.best)
         return _ended_like(winner, ended), bounds
-
-    @staticmethod
-    def _still_in_the_race(entrants: list[Entrant], before: list[tuple[float, ...]]) -> list[Entrant]:
-        lead = max(entrants, key=lambda entrant: entrant.run.best)
-        return [
-            entrant
-            for entrant, earlier in zip(entrants, before, strict=True)
-            if entrant is lead or lead.run.best - entrant.run.best <= entrant.run.best - max(earlier)
-        ]
 
     def _first_heat(self, names: list[str]) -> list[Entrant]:
         entrants: list[Entrant] = []
@@ -310,6 +299,17 @@ class _Course:
             start=entrant.name,
             start_elbos=bounds,
         )
+
+
+def _still_in_the_race(entrants: list[Entrant]) -> list[Entrant]:
+    lead = max(entrants, key=lambda entrant: entrant.run.best)
+    return [one for one in entrants if one is lead or lead.run.best - one.run.best <= _gain_in_a_heat(one)]
+
+
+def _gain_in_a_heat(entrant: Entrant) -> float:
+    """What the bound rises by in a heat, at the pace of the last one; a first heat has one rise less."""
+    bounds = [bound for bound in entrant.run.history[-SWEEPS_PER_HEAT - 1 :] if np.isfinite(bound)]
+    return SWEEPS_PER_HEAT * (bounds[-1] - bounds[0]) / (len(bounds) - 1) if len(bounds) > 1 else 0.0
 
 
 def _label(entrant: Entrant, n_sweeps: int, stage: str) -> str:
