@@ -221,6 +221,16 @@ def test_command(tmp_path, monkeypatch):
     assert (tmp_path / "fits.sqlite").exists()
 
 
+def test_what_is_stored_is_reported_without_a_fit(tmp_path, monkeypatch):
+    def no_fit(task, budget, array_file):
+        raise AssertionError(task)
+
+    monkeypatch.setattr(running, "fit", no_fit)
+    arguments = ["bench", "table1", "--quick", "--only", "PCA", "--stored", "-o", str(tmp_path)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert "| PCA | - |" in (tmp_path / "table1-quick.md").read_text(encoding="utf-8")
+
+
 def test_the_s_curve_is_scored_against_its_truth(monkeypatch, store, tmp_path):
     """With a system that knows the truth, up to an affine map."""
 

@@ -40,6 +40,7 @@ def bench(
         "bench-output"
     ),
     retry: Annotated[bool, typer.Option("--retry", help="Run fits again that failed.")] = False,
+    stored: Annotated[bool, typer.Option("--stored", help="Run nothing, report what is stored.")] = False,
 ) -> None:
     """Rerun a table or a figure of the paper with all systems, and write our numbers beside the paper's."""
     from rich.console import Console
@@ -57,7 +58,7 @@ def bench(
         require_matplotlib()
     with closing(Store(store or output / "fits.sqlite")) as fits:
         running.run(
-            tasks,
+            [] if stored else tasks,
             fits,
             budget=budget or (QUICK_BUDGET if quick else 86400.0),
             total=QUICK_TOTAL if quick else float("inf"),
