@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from srflvm.baselines import SYSTEMS
+from srflvm.baselines.rflvm import RFLVM
 from srflvm.bench import paper, pictures, report, running, tables, views, worker
 from srflvm.bench.store import Outcome, Store
 from srflvm.bench.tasks import TABLE1_DATA, TABLE1_SYSTEMS, Task, plan
@@ -68,6 +70,23 @@ def test_an_interrupted_run_goes_on(monkeypatch, store):
     assert ran[4:] == [(2, 7.0)]
     running.run([stub("fine", 9)], store, total=0.0, **quiet)
     assert store.get(stub("fine", 9)) is None
+
+
+def test_fits_are_passed_on_as_text(store, tmp_path):
+    tasks = [stub("fine", seed) for seed in range(4)]
+    store.put(tasks[0], Outcome((0.5, 0.25), 1.5))
+    store.put(tasks[1], Outcome(failure="odd"))
+    text = store.written(tasks)
+    assert text.count("\n") == 2
+    with closing(Store(tmp_path / "other.sqlite")) as other:
+        other.put(tasks[0], Outcome((0.75,), 2.0))
+        assert other.take_in(text) == 1
+        assert other.get(tasks[0]).scores == (0.75,)
+        taken, own = other.get(tasks[1]), store.get(tasks[1])
+        assert (taken.failure, taken.date, taken.scores) == (own.failure, own.date, ())
+        assert np.isnan(taken.seconds)
+        with pytest.raises(ValueError, match="Line 2 is not the outcome of a fit"):
+            other.take_in(text.splitlines()[0] + "\n{}\n")
 
 
 def test_a_fit_cut_short_by_the_total_is_no_failure(monkeypatch, store):
@@ -191,6 +210,9 @@ def test_views():
     counts = digits._replace(Y=np.rint(16 * digits.Y), image_shape=None)
     np.testing.assert_array_equal(views.view(counts, "counts"), counts.Y)
     assert (views.view(counts, "binary").mean(axis=0) <= 0.5).all()
+    varied = counts.Y.std(axis=0) > 0
+    np.testing.assert_allclose(views.view(counts, "continuous")[:, varied].std(axis=0), 1.0)
+    np.testing.assert_array_equal(views.view(digits, "continuous"), digits.Y)
 
 
 def test_plans_and_paper():
@@ -200,6 +222,8 @@ def test_plans_and_paper():
     assert all(len(row) == 9 for system in paper.TABLE3.values() for row in system.values())
     assert len(plan("table1", seeds=5)) == 5 * len(TABLE1_DATA) * len(TABLE1_SYSTEMS)
     assert {task.data for task in plan("table1", seeds=5, quick=True)} == {"digits"}
+    (same_size,) = plan("table2", seeds=1, only=["G-OURS, 50 frequencies", "mnist"])
+    assert same_size.settings["n_frequencies"] == RFLVM().n_frequencies
     with pytest.raises(ValueError, match="'PCB' is neither"):
         plan("table1", seeds=1, only=["PCB"])
 
@@ -219,6 +243,13 @@ def test_command(tmp_path, monkeypatch):
     expected = worker.accuracy(U[:, :2] * values[:2], data.labels, 1)
     assert f"| PCA | **{expected:.3f}** |" in text
     assert (tmp_path / "fits.sqlite").exists()
+    monkeypatch.setattr(running, "fit", None)
+    again = [*arguments[:-1], str(tmp_path / "again"), "--known", str(tmp_path / "table1-quick.jsonl")]
+    assert CliRunner().invoke(app, again).exit_code == 0
+    assert f"**{expected:.3f}**" in (tmp_path / "again" / "table1-quick.md").read_text(encoding="utf-8")
+    failed = CliRunner().invoke(app, [*arguments, "--known", str(tmp_path / "fits.sqlite")])
+    assert failed.exit_code == 2
+    assert "cannot be read as a file of fits" in " ".join(failed.output.split())
 
 
 def test_what_is_stored_is_reported_without_a_fit(tmp_path, monkeypatch):

@@ -22,8 +22,9 @@ class System(NamedTuple):
     ----------
     path : str
         `module:Class`.
-    suits : "any", "non-negative", "counts" or "binary"
-        The entries it is made for.
+    suits : "any", "continuous", "non-negative", "counts" or "binary"
+        The entries it is made for: "continuous" are columns of one scale, for systems with one noise or one
+        distance for all.
     settings : mapping
         Constructor keywords that make this system of the class.
     extra : str or None
@@ -40,7 +41,7 @@ class System(NamedTuple):
 
 
 def _with_likelihood(path: str, likelihood: str) -> System:
-    suits = {"gaussian": "any", "bernoulli": "binary"}.get(likelihood, "counts")
+    suits = {"gaussian": "continuous", "bernoulli": "binary"}.get(likelihood, "counts")
     return System(path, suits, MappingProxyType({"likelihood": likelihood}))
 
 
@@ -58,18 +59,18 @@ SYSTEMS: dict[str, System] = {
     "G-RFLVM": _with_likelihood(_RFLVM, "gaussian"),
     "N-RFLVM": _with_likelihood(_RFLVM, "negative_binomial"),
     "B-RFLVM": _with_likelihood(_RFLVM, "bernoulli"),
-    "VAE": System("srflvm.baselines.vae:VAE"),
-    "CVQ-VAE": System("srflvm.baselines.cvq_vae:CVQVAE"),
+    "VAE": System("srflvm.baselines.vae:VAE", "continuous"),
+    "CVQ-VAE": System("srflvm.baselines.cvq_vae:CVQVAE", "continuous"),
     "NBVAE": System("srflvm.baselines.nbvae:NBVAE", "counts"),
     "DCA": System("srflvm.baselines.dca:DCA", "counts"),
-    "BGPLVM": System(f"{_PACKAGED}:BGPLVM", extra="bench"),
+    "BGPLVM": System(f"{_PACKAGED}:BGPLVM", "continuous", extra="bench"),
     "GPLVM-SVI": _with_likelihood(_SVI, "gaussian"),
     "G-OURS": _with_likelihood(_OURS, "gaussian"),
     "N-OURS": _with_likelihood(_OURS, "negative_binomial"),
     "B-OURS": _with_likelihood(_OURS, "bernoulli"),
-    "GPLVM": System(f"{_PACKAGED}:GPLVM", extra="bench"),
-    "t-SNE": System(f"{_PACKAGED}:TSNE"),
-    "UMAP": System(f"{_PACKAGED}:UMAP", extra="bench"),
+    "GPLVM": System(f"{_PACKAGED}:GPLVM", "continuous", extra="bench"),
+    "t-SNE": System(f"{_PACKAGED}:TSNE", "continuous"),
+    "UMAP": System(f"{_PACKAGED}:UMAP", "continuous", extra="bench"),
     "P-RFLVM": _with_likelihood(_RFLVM, "poisson"),
     "M-RFLVM": _with_likelihood(_RFLVM, "multinomial"),
     "N-GPLVM-SVI": _with_likelihood(_SVI, "negative_binomial"),

@@ -70,9 +70,15 @@ def show(report: Report, console: Console) -> None:
     console.print(table)
 
 
-def markdown(report: Report, command: str, dates: Sequence[str] = (), pictures: Sequence[str] = ()) -> str:
-    """The table, what failed, pictures by their file names, and command, machine, versions and the first and
-    the last of the dates on which its fits were made."""
+def markdown(
+    report: Report,
+    command: str,
+    dates: Sequence[str] = (),
+    pictures: Sequence[str] = (),
+    fit_file: str = "",
+) -> str:
+    """The table, what failed, pictures by their file names, the file of single fits, and command, machine,
+    versions and the first and the last of the dates on which its fits were made."""
     columns = ("system", *report.columns)
     lines = [f"# {report.title}", ""]
     if report.is_compared:
@@ -87,6 +93,7 @@ def markdown(report: Report, command: str, dates: Sequence[str] = (), pictures: 
     ]
     lines += ["", "Failures:", "", *failures] if failures else []
     lines += [line for name in pictures for line in ("", f"![{report.title}]({name})")]
+    lines += ["", f"Every single fit: [{fit_file}]({fit_file})."] if fit_file else []
     written = f"Written by `{command}` on {datetime.date.today()}{_made(dates)}: {machine()}."
     return "\n".join([*lines, "", written, ""])
 

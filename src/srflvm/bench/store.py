@@ -6,7 +6,8 @@ import datetime
 import hashlib
 import json
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,29 @@ class Store:
         with self._connection:
             self._connection.execute("INSERT OR REPLACE INTO fits VALUES (?, ?, ?, ?, ?)", values)
 
+    def written(self, tasks: Iterable[Task]) -> str:
+        """The outcomes of tasks as text, a line of JSON each."""
+        lines = []
+        for task in tasks:
+            outcome = self.get(task)
+            if outcome is not None:
+                lines.append({"task": json.loads(task.key), **_without_nan(outcome)})
+        return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+
+    def take_in(self, text: str) -> int:
+        """Add outcomes that were written as text and are not here; how many they are. They have no arrays."""
+        rows = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                known = json.loads(line)
+                scores, key = json.dumps(known["scores"]), json.dumps(known["task"], sort_keys=True)
+                rows.append((key, scores, known["seconds"], known["failure"], known["date"]))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"Line {number} is not the outcome of a fit ({error!r}).") from error
+        with self._connection:
+            added = self._connection.executemany("INSERT OR IGNORE INTO fits VALUES (?, ?, ?, ?, ?)", rows)
+        return added.rowcount
+
     def array_file(self, task: Task) -> Path:
         """Where the arrays of a task are, if it has any."""
         return self._arrays / f"{hashlib.sha256(task.key.encode()).hexdigest()[:16]}.npz"
@@ -77,6 +101,12 @@ def _opened(path: Path) -> sqlite3.Connection:
             f"{path} cannot be used as a file of finished fits ({error}): give another one by --store."
         ) from error
     return connection
+
+
+def _without_nan(outcome: Outcome) -> dict[str, Any]:
+    """The fields of an outcome; JSON has no NaN."""
+    fields = asdict(outcome)
+    return {**fields, "seconds": None} if outcome.failure else fields
 
 
 def _now() -> str:

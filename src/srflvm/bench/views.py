@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 
 from srflvm import datasets
 from srflvm._types import FloatArray
@@ -34,15 +35,16 @@ def _five_classes(data: Dataset) -> Dataset:
 
 
 def view(data: Dataset, suits: str) -> FloatArray:
-    """The entries for a system: as they are; for counts, images in grey values 0 to 255; for binary systems,
-    pixels above one half, and counts above their column's median."""
+    """The entries for a system: as they are; for continuous ones, columns of tables in units of their
+    standard deviation; for counts, images in grey values 0 to 255; for binary systems, pixels above one half,
+    and counts above their column's median."""
     Y = np.asarray(data.Y, np.float64)
     is_image = data.image_shape is not None
     if suits == "counts":
         return np.rint(255 * Y) if is_image else Y
     if suits == "binary":
         return ((0.5 if is_image else np.median(Y, axis=0)) < Y).astype(np.float64)
-    return Y
+    return StandardScaler().fit_transform(Y) if suits == "continuous" and not is_image else Y
 
 
 def with_holes(Y: FloatArray, share: float, seed: int = 0) -> tuple[FloatArray, np.ndarray]:

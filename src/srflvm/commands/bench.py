@@ -7,9 +7,12 @@ import sys
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from srflvm.bench.store import Store
 
 QUICK_BUDGET, QUICK_TOTAL = 45.0, 270.0  # seconds of a fit, and of all
 
@@ -40,6 +43,9 @@ def bench(
         "bench-output"
     ),
     retry: Annotated[bool, typer.Option("--retry", help="Run fits again that failed.")] = False,
+    known: Annotated[
+        list[Path] | None, typer.Option(help="File of fits that another run wrote (.jsonl); may be repeated.")
+    ] = None,
     stored: Annotated[bool, typer.Option("--stored", help="Run nothing, report what is stored.")] = False,
 ) -> None:
     """Rerun a table or a figure of the paper with all systems, and write our numbers beside the paper's."""
@@ -57,6 +63,8 @@ def bench(
     if pictures.are_drawn(name):
         require_matplotlib()
     with closing(Store(store or output / "fits.sqlite")) as fits:
+        for file in known or ():
+            _take_in(fits, file)
         running.run(
             [] if stored else tasks,
             fits,
@@ -68,9 +76,18 @@ def bench(
         built = tables.build(name, tasks, fits)
         drawn = pictures.draw(name, built, tasks, fits, output, suffix)
         dates = [found.date for task in tasks if (found := fits.get(task)) is not None]
+        fit_file = output / f"{name}{suffix}.jsonl"
+        fit_file.write_text(fits.written(tasks), encoding="utf-8")
     report.show(built, console)
     path = output / f"{name}{suffix}.md"
     command = shlex.join(["srflvm", *sys.argv[1:]])
-    text = report.markdown(built, command, dates, [picture.name for picture in drawn])
+    text = report.markdown(built, command, dates, [picture.name for picture in drawn], fit_file.name)
     path.write_text(text, encoding="utf-8")
-    console.print("written to", ", ".join(str(file) for file in (path, *drawn)))
+    console.print("written to", ", ".join(str(file) for file in (path, fit_file, *drawn)))
+
+
+def _take_in(fits: Store, file: Path) -> None:
+    try:
+        fits.take_in(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{file} cannot be read as a file of fits: {error}") from error
