@@ -1,5 +1,7 @@
 """Whose checkpoint it is: that of another fit is refused, and that of the same fit is known again."""
 
+import functools
+
 import numpy as np
 import pytest
 from resumable_fits import (
@@ -94,6 +96,31 @@ def test_a_likelihood_of_ones_own_is_known_by_its_code():
     assert same == again
     assert len({same, *others}) == 3
     assert "0x" not in same
+
+
+def test_a_likelihood_of_ones_own_is_known_by_what_it_holds():
+    def text(function):
+        return fingerprints._likelihood_text(Custom(function))
+
+    def closing_over(c):
+        return lambda y, f, p: -c * (y - f) ** 2
+
+    def with_default(c):
+        def log_prob(y, f, p, scale=c):
+            return -scale * (y - f) ** 2
+
+        return log_prob
+
+    def plain(y, f, p, c):
+        return -c * (y - f) ** 2
+
+    held = [1.0, 5.0, np.arange(2.0), np.arange(3.0), closing_over(1.0), closing_over(2.0)]
+    for make in (closing_over, with_default, lambda c: functools.partial(plain, c=c)):
+        texts = [text(make(value)) for value in held]
+        assert len(set(texts)) == len(held)
+        assert [text(make(value)) for value in held] == texts
+    assert "0x" not in text(closing_over(object()))
+    assert text(functools.partial(plain, c=1.0)) != text(functools.partial(with_default(1.0), p=1.0))
 
 
 def test_a_drawn_seed_is_kept(folder, monkeypatch):

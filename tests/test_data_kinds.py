@@ -8,6 +8,7 @@ import pytest
 from scipy.special import expit
 
 from srflvm import SRFLVM, DataError
+from srflvm._likelihood_choice import choose
 from srflvm.likelihoods import Binomial, Custom, Gaussian, NegativeBinomial
 
 SMALL = {"n_components": 1, "max_iter": 3, "tol": 0, "n_frequencies": 10, "random_state": 0}
@@ -161,6 +162,18 @@ def test_wrong_choices_of_likelihoods_are_explained(likelihood, message):
     frame = pd.DataFrame(np.ones((9, 2)), columns=["a", "b"])
     with pytest.raises(ValueError, match=message):
         SRFLVM(likelihood=likelihood, **SMALL).fit(frame)
+
+
+def test_numbers_of_trials_belong_to_the_columns_in_the_order_given():
+    names = ["a", "b", "c", "d"]
+    choice = choose({("b", "a"): Binomial([10, 20]), ("c", "d"): Binomial((10, 20))}, 4, names)
+    trials = {
+        int(column): number
+        for likelihood, columns in choice
+        for column, number in zip(columns, likelihood.n_trials, strict=True)
+    }
+    assert trials == {1: 10, 0: 20, 2: 10, 3: 20}
+    assert hash(Binomial([10, 20])) == hash(Binomial((10, 20)))
 
 
 def test_routes_that_do_not_apply_are_refused(counts):

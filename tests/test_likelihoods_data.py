@@ -80,6 +80,10 @@ def test_possible_entries_are_not_refused(name):
         (lambda: Gaussian("rows"), "'shared' or 'column'"),
         (lambda: Binomial(0), "at least one trial"),
         (lambda: Binomial(()), "at least one trial"),
+        (lambda: Binomial(2.5), "whole number"),
+        (lambda: Binomial("many"), "whole number"),
+        (lambda: Categorical((2.5, 3)), "whole number"),
+        (lambda: Ordinal(2.5), "whole number"),
         (lambda: StudentT(0.0), "positive"),
         (lambda: Ordinal(1), "two levels"),
         (lambda: Categorical((2, 1)), "at least two"),
@@ -182,7 +186,8 @@ def test_categorical_moments_and_log_probability():
         seen = ~np.isnan(y)
         np.testing.assert_allclose(likelihood.log_prob(y, f, {})[seen].sum(), np.log(p[code]), rtol=1e-12)
     moments = likelihood.moments(jnp.asarray(f), {})
-    np.testing.assert_allclose(likelihood.probabilities(np.asarray(moments.mean))[0], p[None])
+    moments = Moments(*(np.asarray(part)[None] for part in moments))
+    np.testing.assert_allclose(likelihood.probabilities(moments.mean)[0], p[None])
     code, variance = likelihood.columns_from_moments(moments, {})
     assert code[0, 0] == p.argmax()
     np.testing.assert_allclose(variance[0, 0], p.max() * (1.0 - p.max()))
@@ -218,7 +223,7 @@ def test_multinomial_probability_moments_and_draws():
     draws = Multinomial().columns_from_draws(Multinomial().sample(uncertain, many, rng), many)
     assert np.all(draws.sum(axis=1) == n)
     shares = expit(f + 0.8 * rng.standard_normal((400_000, 2)))
-    channels = Moments(shares.mean(axis=0)[None], shares.var(axis=0)[None])
+    channels = Moments(shares.mean(axis=0)[None, None], shares.var(axis=0)[None, None])
     mean, variance = Multinomial().columns_from_moments(channels, constants)
     np.testing.assert_allclose(draws.mean(axis=0), mean[0], atol=5.0 * np.sqrt(variance.max() / 40_000))
     np.testing.assert_allclose(draws.var(axis=0), variance[0], rtol=5.0 * np.sqrt(3.0 / 40_000))

@@ -57,6 +57,27 @@ def test_what_cannot_fit_is_refused_with_numbers_before_it_starts(monkeypatch):
         SRFLVM(random_state=0).fit(Y)
 
 
+def test_processes_on_one_machine_share_its_memory(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 1e9)
+    memory.refuse_excess(Memory({"everything": 6e8}))
+    with pytest.raises(MemoryError, match=r"0\.60 GB .*in each of 2 processes here, but only 1\.00 GB"):
+        memory.refuse_excess(Memory({"everything": 6e8}), n_sharing=2)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "n_scores", "held"),
+    [
+        (30_000, 20_000, 20_000, 40 * 20_000**2),
+        (30_000, 20_000, 100, 40 * 20_000 * 250),
+        (1000, 20_000, 100, 40 * 1000**2 + 24 * 20_000 * 100),
+        (10**6, 784, 100, 40 * 784**2),
+    ],
+)
+def test_directions_take_what_the_way_to_find_them_takes(n_rows, n_columns, n_scores, held):
+    shape = Shape(n_rows, n_columns, n_scores, 100, 2, False, 4)
+    assert needed("shared", shape).parts["columns"] == held
+
+
 def test_unknown_room_refuses_nothing(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: None)
     memory.refuse_excess(Memory({"everything": 1e18}))

@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from model_files import made_up, rows_of_each_kind
 from scipy.stats import norm
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from srflvm import SRFLVM, DataError, SRFLVMImputer, choose_n_components
+from srflvm._inputs import read_data
 
 SMALL = {"max_iter": 3, "tol": 0, "n_frequencies": 10, "random_state": 0}
 
@@ -62,6 +64,28 @@ def test_all_ways_to_say_missing_are_the_same(complete, holes, model):
     assert frame.isna().to_numpy().any()
     assert_identical(model, SRFLVM(**SMALL).fit(frame))
     assert_identical(model, SRFLVM(**SMALL).fit(np.ma.array(complete, mask=holes)))
+
+
+def test_missing_entries_of_columns_of_objects_are_seen():
+    frame = pd.DataFrame(
+        {"a": [1, pd.NA, 3, None], "b": [0.5, 1.5, np.nan, 2.5], "c": [True, False, pd.NA, True]}
+    )
+    before = frame.copy()
+    values = read_data(SRFLVM(), frame, reset=True)
+    nan = np.nan
+    np.testing.assert_array_equal(values, [[1, 0.5, 1], [nan, 1.5, 0], [3, nan, nan], [nan, 2.5, 1]])
+    pd.testing.assert_frame_equal(frame, before)
+
+
+def test_dates_are_refused_by_name():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "when": pd.to_datetime(["2024-01-01", None])})
+    with pytest.raises(DataError, match=r"Column 1 \('when'\) holds dates or times"):
+        read_data(SRFLVM(), frame, reset=True)
+
+
+def test_draws_have_no_standard_deviations(complete, model):
+    with pytest.raises(ValueError, match="return_std goes with means"):
+        model.impute(complete, n_draws=2, return_std=True)
 
 
 def test_only_missing_entries_are_filled_and_filled_well(complete, holes, model):
@@ -121,6 +145,15 @@ def test_held_out_scores_are_where_they_should_be_and_integrate_the_prediction(c
     assert np.nanmean(scores) == pytest.approx(np.mean(normal), abs=0.1)
 
 
+def test_impossible_truths_are_refused():
+    model = made_up(rows_of_each_kind()["bernoulli"], likelihood="bernoulli")
+    Y = rows_of_each_kind()["bernoulli"]
+    truth, holes = Y.copy(), Y.copy()
+    holes[2, 1], truth[2, 1] = np.nan, 2.0
+    with pytest.raises(DataError, match="2 at row 2, column 1"):
+        model.score_entries(holes, truth)
+
+
 def test_wrong_masks_and_sizes_are_refused(complete):
     with pytest.raises(ValueError, match="mask must be boolean and of the shape of Y"):
         SRFLVM(**SMALL).fit(complete, mask=np.zeros((3, 2), bool))
@@ -148,3 +181,5 @@ def test_components_are_chosen_by_entries_held_out(complete):
     assert "chosen" in str(selection)
     assert selection.relevances[0].shape == (1,)
     assert np.all(selection.relevances[0] > 0.0)
+    with pytest.raises(ValueError, match="candidates is empty"):
+        choose_n_components(SRFLVM(**SMALL), complete, ())

@@ -166,6 +166,12 @@ def test_a_stream_has_no_checkpoints(rows, tmp_path):
         SRFLVM(checkpoint_dir=tmp_path).partial_fit(rows)
 
 
+def test_a_stream_is_for_one_process(rows, monkeypatch):
+    monkeypatch.setattr(streams.parallel, "n_processes", lambda: 2)
+    with pytest.raises(ValueError, match="in one process"):
+        SRFLVM().partial_fit(rows)
+
+
 def test_other_columns_are_refused(beginning):
     with pytest.raises(ValueError, match="features"):
         copy.deepcopy(beginning).partial_fit(np.zeros((3, 5)))

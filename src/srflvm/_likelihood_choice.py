@@ -63,13 +63,29 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
                     f"likelihood has {describe(column, names)} under both {owner[column]!r} and {key!r}."
                 )
             owner[column] = key
-            together = key if isinstance(likelihood, Multinomial) else likelihood
+            together = key if _is_for_its_columns_alone(likelihood) else likelihood
             groups.setdefault(together, (likelihood, []))[1].append(column)
     for column in range(n_columns):
         if column not in owner:
             raise ValueError(f"likelihood says nothing about {describe(column, names)}: give it one.")
-    chosen = [(likelihood, np.array(sorted(columns))) for likelihood, columns in groups.values()]
-    return sorted(chosen, key=lambda pair: pair[1][0])
+    chosen = [
+        (likelihood, np.array(_in_order(likelihood, columns))) for likelihood, columns in groups.values()
+    ]
+    return sorted(chosen, key=lambda pair: min(pair[1]))
+
+
+def _has_numbers_by_column(likelihood: Likelihood) -> bool:
+    return any(isinstance(getattr(likelihood, name, None), tuple) for name in ("n_trials", "n_categories"))
+
+
+def _is_for_its_columns_alone(likelihood: Likelihood) -> bool:
+    """Whether columns of other keys may not join it, even under an equal likelihood."""
+    return isinstance(likelihood, Multinomial) or _has_numbers_by_column(likelihood)
+
+
+def _in_order(likelihood: Likelihood, columns: list[int]) -> list[int]:
+    """As in Y, or as they were given if the likelihood has a number for each."""
+    return columns if _has_numbers_by_column(likelihood) else sorted(columns)
 
 
 def _first_places(names: Sequence[str] | None) -> dict[str, int]:

@@ -24,7 +24,7 @@ from srflvm.sources import ArraySource, Source, pieces
 MOST_DIRECTIONS = 100
 
 # Above this many rows and columns an exact decomposition costs more than the fit itself.
-_LARGEST_EXACT = 3000
+LARGEST_EXACT = 3000
 
 # Singular values below this share of the largest are rounding noise of the squared matrix.
 _SMALLEST_SINGULAR_VALUE = 1e-7
@@ -107,7 +107,7 @@ def compress_source(
 
 def _leading_directions(source: Source, limit: int) -> tuple[ColumnMoments, FloatArray]:
     n_rows, n_columns = source.n_rows, source.n_columns
-    if min(n_rows, n_columns) > max(_LARGEST_EXACT, nystrom.n_tests(limit)):
+    if min(n_rows, n_columns) > max(LARGEST_EXACT, nystrom.n_tests(limit)):
         tests = nystrom.draw_tests(n_columns, limit)
         moments = gather(source, tests)
         return moments, nystrom.leading_eigenvectors(moments.image / moments.scale**2, tests, limit)

@@ -28,7 +28,7 @@ def draw_rows(
     for draw in range(n_draws):
         noise = rng.standard_normal(placed.mean.shape)
         latents[draw] = placed.mean + np.einsum("nqr,nr->nq", placed.cholesky, noise)
-        rows[draw] = posterior.draw(latents[draw], rng, log_sizes)
+        rows[draw] = posterior.draw_data(latents[draw], rng, Y, log_sizes)
     return latents, rows
 
 

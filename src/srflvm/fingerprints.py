@@ -6,9 +6,11 @@ parameters by texts that a message can show.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import numbers
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from types import CodeType
@@ -130,8 +132,31 @@ def _field_text(value: Any) -> str:
         return repr(value)
     function = inspect.unwrap(value)
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    code = getattr(function, "__code__", None)
-    return name if code is None else f"{name} with checksum {text_digest(' '.join(_code_texts(code)))[:16]}"
+    texts = list(_callable_texts(function, ()))
+    return f"{name} with checksum {text_digest(' '.join(texts))[:16]}" if texts else name
+
+
+def _callable_texts(value: Any, around: tuple[Any, ...]) -> Iterator[str]:
+    """The code of a function, the defaults of its arguments and what it closes over; `around` are those that
+    it was found in."""
+    if any(value is other for other in around):
+        return
+    if isinstance(value, functools.partial):
+        held = (value.func, *value.args, *value.keywords, *value.keywords.values())
+    elif isinstance(code := getattr(value, "__code__", None), CodeType):
+        yield from _code_texts(code)
+        cells = (cell.cell_contents for cell in value.__closure__ or ())
+        held = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *cells)
+    else:
+        return
+    for part in held:
+        yield from _callable_texts(part, (*around, value)) if callable(part) else (_held_text(part),)
+
+
+def _held_text(value: Any) -> str:
+    if isinstance(value, np.ndarray | jax.Array) and np.asarray(value).dtype.kind in "biuf":
+        return _array_text(value)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def _code_texts(code: CodeType) -> Iterator[str]:

@@ -238,5 +238,6 @@ def _gram(frequencies: FloatArray, latents: Embedding, weights: FloatArray | Non
 
 
 def _point_features(frequencies: FloatArray, latents: Embedding, rows: slice) -> list[FloatArray]:
+    parallel.note(f"freezing rows from {rows.start} on")
     points = points_for_sums(latents.mean[rows], latents.cholesky[rows], rows.start)
     return [fourier_features(point, frequencies) for point in points]

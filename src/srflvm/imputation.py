@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from srflvm._types import FloatArray
+from srflvm.likelihoods import Categorical, Likelihood, Multinomial
 from srflvm.posterior import Posterior
 
 
@@ -40,7 +41,7 @@ def draw_filled(
     for copy in copies:
         noise = rng.standard_normal(placed.mean.shape)
         latents = placed.mean + np.einsum("nqr,nr->nq", placed.cholesky, noise)
-        copy[missing] = posterior.draw(latents, rng, some)[missing[rows]]
+        copy[missing] = posterior.draw_data(latents, rng, Y[rows], some)[missing[rows]]
     return copies
 
 
@@ -49,12 +50,23 @@ def held_out_scores(
 ) -> FloatArray:
     """log p (n, M) of the entries of `truth` that are missing in Y, NaN elsewhere."""
     placed = posterior.place(Y, log_sizes)
-    channels = posterior.entry_log_density(placed, np.where(np.isnan(Y), truth, np.nan), log_sizes)
+    hidden = np.where(np.isnan(Y), truth, np.nan)
+    channels = posterior.entry_log_density(placed, hidden, log_sizes)
     scores = np.full(Y.shape, np.nan)
     for group in posterior.layout.groups:
-        if group.channels.stop - group.channels.start != len(group.columns):
-            raise ValueError(
-                f"Entries of {group.likelihood.name!r} columns are not scored one by one: use score_samples."
-            )
+        if isinstance(group.likelihood, Categorical):
+            continue
+        refuse_vectors(group.likelihood)
         scores[:, group.columns] = channels[:, group.channels] - np.log(group.units.scale)
+    for column, table in posterior.category_probabilities(placed.mean, placed.cholesky).items():
+        rows = np.flatnonzero(~np.isnan(hidden[:, column]))
+        scores[rows, column] = np.log(table[rows, hidden[rows, column].astype(int)])
     return scores
+
+
+def refuse_vectors(likelihood: Likelihood) -> None:
+    """Entries of a vector with a total have no scores of their own."""
+    if isinstance(likelihood, Multinomial):
+        raise ValueError(
+            f"Entries of {likelihood.name!r} columns are not scored one by one: use score_samples."
+        )

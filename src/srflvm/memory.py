@@ -8,7 +8,8 @@ data holds, in bytes,
     latents     14 N P s       parameters, Adam's two moments, before and after a sweep (6), the best state
                                (1), and gradients, steps and copies of XLA's program (7)
     embedding   24 N (Q + Q^2) means and factors in float64: placed, frozen, and found
-    columns     40 M^2         Gram matrix, scaled copy and eigenvectors, or the sketch for many columns
+    columns     40 M^2         Gram matrix, scaled copy and eigenvectors; 40 N^2 + 24 M R if rows are fewer,
+                               and 40 M (2 R + 50) for the sketch, if both are more than 3000 and 2 R + 50
     features    100 L^2 + 8 B L s + 16384 (2 Q + 3) L
                                algebra of the regression, a chunk's features, and those of a frozen chunk
     pieces      100 MB         rows as they are read, centred (25 N M where that is less)
@@ -25,8 +26,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from srflvm import nystrom
 from srflvm.chunked import chunk_shape
-from srflvm.compression import MOST_DOUBLE_SCORES
+from srflvm.compression import LARGEST_EXACT, MOST_DOUBLE_SCORES
 from srflvm.fitting import MOST_LANDMARKS
 from srflvm.posterior import CHUNK
 
@@ -88,7 +90,15 @@ def needed(kind: str, shape: Shape) -> Memory:
         return Memory(parts | {"entries": ENTRY_BYTES[kind] * n * m})
     kept = size if n * shape.n_scores > MOST_DOUBLE_SCORES else 8
     scores = float(n * shape.n_scores * (kept + size))
-    return Memory(parts | {"scores": scores, "columns": 40.0 * m * min(m, 3000)})
+    return Memory(parts | {"scores": scores, "columns": _of_columns(n, m, shape.n_scores)})
+
+
+def _of_columns(n_rows: int, n_columns: int, n_scores: int) -> float:
+    """What finding the directions takes, by the ways of `compression._leading_directions`."""
+    n_tests = nystrom.n_tests(n_scores)
+    if min(n_rows, n_columns) > max(LARGEST_EXACT, n_tests):
+        return 40.0 * n_columns * n_tests
+    return 40.0 * n_columns**2 if n_columns <= n_rows else 40.0 * n_rows**2 + 24.0 * n_columns * n_scores
 
 
 def available() -> float | None:
@@ -98,12 +108,13 @@ def available() -> float | None:
     return min(known) if known else None
 
 
-def refuse_excess(need: Memory) -> None:
-    """Raise a `MemoryError` where there is not enough for a fit."""
+def refuse_excess(need: Memory, n_sharing: int = 1) -> None:
+    """Raise a `MemoryError` where there is not enough for a fit, with so many processes on this machine."""
     room = available()
-    if room is not None and need.total > room:
+    if room is not None and n_sharing * need.total > room:
+        each = f" in each of {n_sharing} processes here" if n_sharing > 1 else ""
         raise MemoryError(
-            f"This fit needs about {need}, but only {_in_gb(room)} are free. Give fewer components, "
+            f"This fit needs about {need}{each}, but only {_in_gb(room)} are free. Give fewer components, "
             "n_frequencies or directions (compression), take dtype='float32', spread the rows over more "
             "machines, or fit in batches (batch_size=1024)."
         )

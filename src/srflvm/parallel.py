@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import platform
 import secrets
 import signal
 import sys
@@ -132,6 +133,11 @@ def n_processes() -> int:
 def process_index() -> int:
     """Which of them this is, from 0."""
     return 0 if _is_alone or not jax.distributed.is_initialized() else jax.process_index()
+
+
+def n_processes_here() -> int:
+    """How many of them are on this machine."""
+    return gather(platform.node()).count(platform.node())
 
 
 def is_first() -> bool:

@@ -53,7 +53,8 @@ def kind_of_fit(estimator: Any, choice: choosing.Choice, holes: bool) -> str:
 
 
 def _refuse_excess(estimator: Any, kind: str, source: Source) -> None:
-    memory.refuse_excess(resolving.memory_needed(estimator, kind, source.n_rows, source.n_columns))
+    need = resolving.memory_needed(estimator, kind, source.n_rows, source.n_columns)
+    memory.refuse_excess(need, parallel.n_processes_here())
 
 
 def pose(

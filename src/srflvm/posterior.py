@@ -85,6 +85,19 @@ class Posterior:
         """Rows at given latents: one draw of the whole function, then an observation of each entry."""
         raise NotImplementedError
 
+    def draw_data(
+        self, latents: FloatArray, rng: np.random.RandomState, Y: FloatArray, log_sizes: FloatArray | None
+    ) -> FloatArray:
+        """`draw` of rows that might have been in the place of raw ones, with their constants."""
+        return self.draw(latents, rng, log_sizes)
+
+    def category_probabilities(
+        self, latents: FloatArray, cholesky: FloatArray | None = None
+    ) -> dict[int, FloatArray]:
+        """For each categorical column the probabilities (n, C) of its codes at the latents, or at
+        N(latents_n, C_n C_n')."""
+        return {}
+
     # ---- what follows -----------------------------------------------------------------------------
 
     @property

@@ -90,6 +90,8 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         source = self._read(Y, mask)
         if n_draws is not None:
             check.check_count("n_draws", n_draws)
+            if return_std:
+                raise ValueError("return_std goes with means, not with draws: the copies' spread is the std.")
             # one function for all rows of a copy, so they are drawn together
             values, log_sizes = self._checked_rows(
                 slice(0, source.n_rows), source.read(0, source.n_rows), sizes
@@ -121,6 +123,7 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         def score(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
             true_values = truth.read(rows.start, rows.stop)
+            self._check_entries(rows, true_values)
             return (held_out_scores(self._posterior, values, true_values, log_sizes),)
 
         return self._by_pieces(score, source, sizes)[0]
@@ -152,14 +155,26 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Z_std : array-like of shape (n, n_components), default=None
             Standard deviations of the latents; none means that Z is known exactly.
         """
-        check_is_fitted(self)
-        latents = check.check_latents(Z, self._posterior.frequencies.shape[1])
-        if Z_std is None:
-            return self._posterior.decode(latents)
-        stds = check.check_latents(Z_std, latents.shape[1])
-        if stds.shape != latents.shape or np.any(stds < 0):
-            raise ValueError(f"Z_std must be non-negative and of the shape of Z, {latents.shape}.")
-        return self._posterior.decode(latents, stds[:, :, None] * np.eye(latents.shape[1]))
+        return self._posterior.decode(*self._points(Z, Z_std))
+
+    def category_probabilities(self, Z: Any, Z_std: Any = None) -> dict[Any, FloatArray]:
+        """Probabilities of the codes of categorical columns at latent points.
+
+        Parameters
+        ----------
+        Z, Z_std
+            As in `decode`. For rows of data: `category_probabilities(*transform(Y, return_std=True))`.
+
+        Returns
+        -------
+        dict
+            From the name of each categorical column, or its index if columns have no names, to an array
+            (n, C) with a probability for each code 0, ..., C - 1.
+        """
+        latents, cholesky = self._points(Z, Z_std)
+        tables = self._posterior.category_probabilities(latents, cholesky)
+        names = getattr(self, "feature_names_in_", None)
+        return {column if names is None else str(names[column]): table for column, table in tables.items()}
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None, return_latents: bool = False):
         """Draw new rows from the model: latents from their prior, one function, then noise.
@@ -278,6 +293,17 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         save(self, path)  # pyright: ignore[reportArgumentType]
 
+    def _points(self, Z: Any, Z_std: Any) -> tuple[FloatArray, FloatArray | None]:
+        """Latent points of a fitted model and, if they are uncertain, the factors of their covariances."""
+        check_is_fitted(self)
+        latents = check.check_latents(Z, self._posterior.frequencies.shape[1])
+        if Z_std is None:
+            return latents, None
+        stds = check.check_latents(Z_std, latents.shape[1])
+        if stds.shape != latents.shape or np.any(stds < 0):
+            raise ValueError(f"Z_std must be non-negative and of the shape of Z, {latents.shape}.")
+        return latents, stds[:, :, None] * np.eye(latents.shape[1])
+
     def _read(self, Y: Any, mask: Any) -> Source:
         """Rows for a fitted model."""
         check_is_fitted(self)
@@ -301,7 +327,10 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self, rows: slice, values: FloatArray, sizes: Any
     ) -> tuple[FloatArray, FloatArray | None]:
         """Rows that the likelihoods can have produced, and the logarithms of their sizes."""
-        groups = [(group.likelihood, group.columns) for group in self._posterior.layout.groups]
-        choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None), rows.start)
+        self._check_entries(rows, values)
         some = None if sizes is None else np.asarray(sizes)[rows]
         return values, estimated_sizes(self, values, self._posterior.layout, some)
+
+    def _check_entries(self, rows: slice, values: FloatArray) -> None:
+        groups = [(group.likelihood, group.columns) for group in self._posterior.layout.groups]
+        choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None), rows.start)

@@ -11,9 +11,13 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_array, check_random_state
 
+from srflvm import _likelihood_choice as choosing
 from srflvm._types import FloatArray
 from srflvm._validation import check_count, check_positive
 from srflvm.estimator import SRFLVM
+from srflvm.imputation import refuse_vectors
+from srflvm.likelihoods import Categorical, Ordinal
+from srflvm.named import numeric
 
 CANDIDATES = (2, 8, 32, 128)
 
@@ -49,7 +53,8 @@ def choose_n_components(
     random_state: Any = 0,
     sizes: Any = None,
 ) -> Selection:
-    """Hide a share of the observed entries, fit every candidate to the rest, and compare their predictions.
+    """Hide a share of the observed entries, fit candidates to the rest, and compare their predictions, until
+    one predicts worse than the one before.
 
     Parameters
     ----------
@@ -67,15 +72,19 @@ def choose_n_components(
         As in `SRFLVM.fit`.
     """
     plain = np.ma.filled(Y.astype(np.float64), np.nan) if isinstance(Y, np.ma.MaskedArray) else Y
-    table = check_array(plain, dtype="float64", ensure_all_finite=False)
+    table = check_array(numeric(plain), dtype="float64", ensure_all_finite=False)
+    likelihood = _with_all_levels(estimator.likelihood, Y, table)
     hidden = _held_out(table, check_positive("share", share), check_random_state(random_state))
     kept = sorted({check_count("candidates", int(c)) for c in candidates})
+    if not kept:
+        raise ValueError("candidates is empty: give at least one number of components.")
     kept = [c for c in kept if c <= max(min(table.shape) // 2, 1)] or kept[:1]
     scores: list[float] = []
     relevances: list[FloatArray] = []
     for candidate in kept:
         model: Any = clone(estimator)
-        model.set_params(n_components=candidate, checkpoint_dir=_folder_of(candidate, estimator))
+        folder = _folder_of(candidate, estimator)
+        model.set_params(n_components=candidate, likelihood=likelihood, checkpoint_dir=folder)
         model.fit(Y, mask=hidden, sizes=sizes)
         if model.interrupted_:
             raise KeyboardInterrupt
@@ -87,6 +96,23 @@ def choose_n_components(
     best = int(np.argmax(scores))
     tried = tuple(kept[: len(scores)])
     return Selection(kept[best], tried, np.array(scores), tuple(relevances), int(hidden.sum()))
+
+
+def _with_all_levels(likelihood: Any, Y: Any, table: FloatArray) -> Any:
+    """The likelihood with the levels and categories of the whole table, so that entries held out have none
+    that a fit to the others would not know."""
+    choice = choosing.choose(likelihood, table.shape[1], list(getattr(Y, "columns", ())) or None)
+    for single, _ in choice:
+        refuse_vectors(single)
+    if not any(isinstance(single, Ordinal | Categorical) for single, _ in choice):
+        return likelihood
+    choosing.check_columns(choice, table, None)
+    return {
+        tuple(columns.tolist()): (
+            single.resolve(table[:, columns]) if isinstance(single, Ordinal | Categorical) else single
+        )
+        for single, columns in choice
+    }
 
 
 def _folder_of(candidate: int, estimator: SRFLVM) -> Path | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from srflvm._types import FloatArray
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
 from srflvm.layers import with_constant
-from srflvm.likelihoods import Likelihood, Moments
+from srflvm.likelihoods import Categorical, Likelihood, Moments
 from srflvm.likelihoods._base import gauss_hermite
 from srflvm.observations import Encoded, Layout
 from srflvm.posterior import Decoded, Posterior
@@ -63,55 +64,98 @@ class SitePosterior(Posterior):
         self, latents: FloatArray, cholesky: FloatArray | None, encoded: tuple[Encoded, ...]
     ) -> Decoded:
         """`decode` for rows whose constants and offsets are given."""
+        return Decoded(*self._by_chunks(self._decode_chunk, latents, cholesky, encoded))
+
+    def category_probabilities(
+        self, latents: FloatArray, cholesky: FloatArray | None = None
+    ) -> dict[int, FloatArray]:
+        groups = [group for group in self.layout.groups if isinstance(group.likelihood, Categorical)]
+        if not groups:
+            return {}
+
+        def tables(points: FloatArray, known: Any) -> tuple[FloatArray, ...]:
+            means = self._channel_moments(points, known)[0]
+            return tuple(
+                table
+                for group in groups
+                for table in cast(Categorical, group.likelihood).probabilities(means[:, :, group.channels])
+            )
+
+        encoded = self.layout.encode(np.full((len(latents), self.layout.n_columns), np.nan))
+        found = self._by_chunks(tables, latents, cholesky, encoded)
+        columns = np.concatenate([group.columns for group in groups]).tolist()
+        return dict(zip(columns, found, strict=True))
+
+    def _by_chunks(
+        self,
+        answer: Callable[[FloatArray, Any], tuple[FloatArray, ...]],
+        latents: FloatArray,
+        cholesky: FloatArray | None,
+        encoded: tuple[Encoded, ...],
+    ) -> list[FloatArray]:
+        """What `answer` says of some rows at a time, from points (K, n, Q) of their latents and their
+        constants and offsets, put together."""
         points = latents[None] if cholesky is None else cubature_points(latents, cholesky)
         size = chunk_size(len(latents), points.shape[0] * self.packed_covariance.shape[1])
         known = tuple((rows.constants, rows.offset) for rows in encoded)
         parts = []
         with jax.enable_x64(True):
             for rows, some in padded_chunks((np.moveaxis(points, 0, 1), known), len(latents), size):
-                parts.append(self._decode_chunk(np.moveaxis(np.asarray(rows), 1, 0), some))
-        arrays = [np.concatenate(a)[: len(latents)] for a in zip(*parts, strict=True)]
-        return self._in_columns(arrays, encoded)
+                parts.append(answer(np.moveaxis(np.asarray(rows), 1, 0), some))
+        return [np.concatenate(a)[: len(latents)] for a in zip(*parts, strict=True)]
 
     @property
     def _plan(self) -> tuple[tuple[Likelihood, int, int], ...]:
         """Of each group its likelihood and the first and last channel: what a compiled program depends on."""
         return tuple((g.likelihood, g.channels.start, g.channels.stop) for g in self.layout.groups)
 
-    def _decode_chunk(self, points: FloatArray, known: Any) -> tuple[FloatArray, ...]:
-        """Mean, latent, weight and noise variance of channels (n, C) at points (K, n, Q)."""
+    def _channel_moments(self, points: FloatArray, known: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """E[E(y | f)], Var[E(y | f)] and E[Var(y | f)] of channels at points (K, n, Q), (K, n, C) each."""
         outputs = []
         for point in points:
             mean, variance = self.function_moments(point)
             moments = _output_moments(self._plan, self.frozen.parameters, known, mean, variance)
             outputs.append([np.asarray(part) for part in moments])
         means, weight, noise = (np.stack(part) for part in zip(*outputs, strict=True))
-        return means.mean(axis=0), means.var(axis=0), weight.mean(axis=0), noise.mean(axis=0)
+        return means, weight, noise
 
-    def _in_columns(self, channels: list[FloatArray], encoded: tuple[Encoded, ...]) -> Decoded:
-        shape = (len(channels[0]), self.layout.n_columns)
-        mean, latent, weight, noise = (np.zeros(shape) for _ in range(4))
-        for group, rows in zip(self.layout.groups, encoded, strict=True):
-            parts = [part[:, group.channels] for part in channels]
+    def _decode_chunk(self, points: FloatArray, known: Any) -> tuple[FloatArray, ...]:
+        """Mean, latent, weight and noise variance of columns (n, M) at points (K, n, Q)."""
+        channels = self._channel_moments(points, known)
+        mean, latent, weight, noise = (np.zeros((points.shape[1], self.layout.n_columns)) for _ in range(4))
+        for group, (constants, _) in zip(self.layout.groups, known, strict=True):
+            means, of_weights, of_noise = (part[:, :, group.channels] for part in channels)
             if _recodes(group.likelihood):
                 # the columns are not single channels: their variance is not told apart
                 found = group.likelihood.columns_from_moments(
-                    Moments(parts[0], sum(parts[1:])), rows.constants
+                    Moments(means, of_weights + of_noise), constants
                 )
-                parts = [found.mean, 0.0, 0.0, found.variance]
+                parts = (found.mean, 0.0, 0.0, found.variance)
+            else:
+                parts = (
+                    means.mean(axis=0),
+                    means.var(axis=0),
+                    of_weights.mean(axis=0),
+                    of_noise.mean(axis=0),
+                )
             square = group.units.scale**2
             mean[:, group.columns] = group.units.location + group.units.scale * parts[0]
             for target, part in zip((latent, weight, noise), parts[1:], strict=True):
                 target[:, group.columns] = square * part
-        return Decoded(mean, latent, weight, noise)
+        return mean, latent, weight, noise
 
     def draw(
         self, latents: FloatArray, rng: np.random.RandomState, log_sizes: FloatArray | None = None
     ) -> FloatArray:
         unknown = np.full((len(latents), self.layout.n_columns), np.nan)
-        encoded = self.layout.encode(unknown, log_sizes)
+        return self.draw_data(latents, rng, unknown, log_sizes)
+
+    def draw_data(
+        self, latents: FloatArray, rng: np.random.RandomState, Y: FloatArray, log_sizes: FloatArray | None
+    ) -> FloatArray:
+        encoded = self.layout.encode(Y, log_sizes)
         f = with_constant(self.features(latents)) @ self._drawn_weights(rng) + self.level
-        drawn = np.empty(unknown.shape)
+        drawn = np.empty(Y.shape)
         for group, rows, learned in zip(self.layout.groups, encoded, self.parameters, strict=True):
             parameters = {**rows.constants, **learned}
             y = group.likelihood.sample(f[:, group.channels] + rows.offset, parameters, rng)

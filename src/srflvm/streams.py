@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
-from srflvm import stochastic
+from srflvm import parallel, stochastic
 from srflvm._inputs import read_source
 from srflvm._types import FloatArray
 from srflvm.batches import Gathered, Stream, Sums
@@ -38,6 +38,8 @@ def partial_fit(estimator: Any, Y: Any, mask: Any, sizes: Any) -> None:
     check.check_parameters(estimator)
     if estimator.checkpoint_dir is not None:
         raise ValueError("checkpoint_dir keeps the progress of one fit. Set it to None for partial_fit.")
+    if parallel.n_processes() > 1:
+        raise ValueError("partial_fit takes a stream of rows in one process: use fit with several.")
     begun = hasattr(estimator, "_posterior")
     source = read_source(estimator, Y, mask, reset=not begun)
     values = source.read(0, source.n_rows)

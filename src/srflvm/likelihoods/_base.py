@@ -193,8 +193,9 @@ class Likelihood:
         raise NotImplementedError
 
     def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
-        """Moments of channels (n, c) to moments of columns (n, m) in model units."""
-        return moments
+        """Moments of channels at K equally likely latents of each row, (K, n, c), to moments of columns
+        (n, m) in model units; for likelihoods whose columns are not single channels."""
+        raise NotImplementedError
 
     def columns_from_draws(self, draws: FloatArray, constants: Parameters) -> FloatArray:
         """Draws of channels (n, c) to draws of columns (n, m) in model units."""
@@ -219,6 +220,15 @@ def gauss_hermite(function: Any, mean: Array, variance: Array, n_nodes: int = N_
 
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(function, mean))
     return jax.lax.scan(add, zeros, rule)[0]
+
+
+def whole_numbers(name: str, value: Any) -> Any:
+    """A parameter that is a whole number or several, as an int or a tuple of them: likelihoods are keys of
+    compiled programs."""
+    numbers = np.asarray(value)
+    if numbers.ndim > 1 or numbers.dtype.kind not in "iuf" or np.any(numbers != np.round(numbers)):
+        raise ValueError(f"{name}={value!r}: give a whole number, or a tuple with one for each column.")
+    return int(numbers) if numbers.ndim == 0 else tuple(int(number) for number in numbers)
 
 
 def refuse(bad: np.ndarray, Y: FloatArray, columns: Sequence[str], problem: str, remedy: str) -> None:

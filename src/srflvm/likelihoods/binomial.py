@@ -18,7 +18,16 @@ from scipy.special import expit, logit
 
 from srflvm._types import FloatArray
 from srflvm.likelihoods import _logistic
-from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, PolyaGamma, Start, refuse
+from srflvm.likelihoods._base import (
+    Expected,
+    Likelihood,
+    Moments,
+    Parameters,
+    PolyaGamma,
+    Start,
+    refuse,
+    whole_numbers,
+)
 from srflvm.likelihoods._observed import check_counts
 
 
@@ -77,6 +86,7 @@ class Binomial(BinomialChannels):
     n_trials: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "n_trials", whole_numbers("n_trials", self.n_trials))
         if min(np.atleast_1d(self.n_trials), default=0) < 1:
             raise ValueError(f"n_trials={self.n_trials!r}: at least one trial is needed in each column.")
 

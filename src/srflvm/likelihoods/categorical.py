@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.likelihoods._base import Moments, Parameters, refuse
+from srflvm.likelihoods._base import Moments, Parameters, refuse, whole_numbers
 from srflvm.likelihoods._observed import check_counts
 from srflvm.likelihoods.bernoulli import Bernoulli
 from srflvm.likelihoods.binomial import BinomialChannels
@@ -31,7 +31,7 @@ class Categorical(Bernoulli):
     """Codes 0, 1, ..., C - 1 without an order; nothing to learn.
 
     The mean of a column is its most probable code, and its variance p (1 - p) with p the probability of
-    that code: the variance of being right. `probabilities` has the whole distribution.
+    that code: the variance of being right. `SRFLVM.category_probabilities` has the whole distribution.
 
     Parameters
     ----------
@@ -43,7 +43,12 @@ class Categorical(Bernoulli):
     n_categories: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.n_categories is not None and min(self.n_categories, default=0) < 2:
+        if self.n_categories is None:
+            return
+        object.__setattr__(
+            self, "n_categories", whole_numbers("n_categories", np.atleast_1d(self.n_categories))
+        )
+        if min(self.n_categories, default=0) < 2:
             raise ValueError(f"n_categories={self.n_categories!r}: each column needs at least two.")
 
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
@@ -76,8 +81,9 @@ class Categorical(Bernoulli):
         return np.concatenate(groups, axis=1)
 
     def probabilities(self, mean: FloatArray) -> list[FloatArray]:
-        """For each column the probabilities (n, C) of its codes, from means of channels (n, c)."""
-        return [_stick_shares(part) for part in self._split(mean)]
+        """For each column the probabilities (n, C) of its codes, from means of channels (K, n, c) at K
+        equally likely latents of each row."""
+        return [_stick_shares(part).mean(axis=0) for part in self._split(mean)]
 
     def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
         tables = self.probabilities(np.asarray(moments.mean))
@@ -92,7 +98,7 @@ class Categorical(Bernoulli):
 
     def _split(self, channels: FloatArray) -> list[FloatArray]:
         ends = np.cumsum([n - 1 for n in self._categories(None)])
-        return np.split(channels, ends[:-1], axis=1)
+        return np.split(channels, ends[:-1], axis=-1)
 
     def _categories(self, n_columns: int | None) -> tuple[int, ...]:
         if self.n_categories is None:
@@ -147,8 +153,8 @@ class Multinomial(BinomialChannels):
     def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
         """With share pi and total n: mean n E pi, variance n E pi (1 - pi) + n^2 var pi."""
         mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
-        first = _stick_shares(mean)
-        second = _stick_products(variance + mean**2, variance + (1.0 - mean) ** 2)
+        first = _stick_shares(mean).mean(axis=0)
+        second = _stick_products(variance + mean**2, variance + (1.0 - mean) ** 2).mean(axis=0)
         n = np.asarray(constants["total"])[:, :1]
         return Moments(n * first, n * (first - second) + n**2 * np.maximum(second - first**2, 0.0))
 
@@ -158,10 +164,10 @@ class Multinomial(BinomialChannels):
 
 
 def _stick_shares(taken: FloatArray) -> FloatArray:
-    """Probabilities (n, C) of the categories from those (n, C - 1) of taking each stick."""
+    """Probabilities (..., C) of the categories from those (..., C - 1) of taking each stick."""
     return _stick_products(taken, 1.0 - taken)
 
 
 def _stick_products(taken: FloatArray, passed: FloatArray) -> FloatArray:
-    one = np.ones((taken.shape[0], 1))
-    return np.concatenate([taken, one], axis=1) * np.concatenate([one, np.cumprod(passed, axis=1)], axis=1)
+    one = np.ones((*taken.shape[:-1], 1))
+    return np.concatenate([taken, one], axis=-1) * np.concatenate([one, np.cumprod(passed, axis=-1)], axis=-1)

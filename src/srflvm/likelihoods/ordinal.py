@@ -42,8 +42,8 @@ class Ordinal(Likelihood):
     n_levels: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n_levels is not None and self.n_levels < 2:
-            raise ValueError(f"n_levels={self.n_levels!r}: at least two levels are needed.")
+        if self.n_levels is not None and (self.n_levels != round(self.n_levels) or self.n_levels < 2):
+            raise ValueError(f"n_levels={self.n_levels!r}: a whole number of at least two levels is needed.")
 
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
         check_counts(Y, columns, "ordinal")

@@ -1,0 +1,128 @@
+"""Columns that are several channels, decoded at uncertain latents, drawn and scored."""
+
+import numpy as np
+import pytest
+from model_files import made_up, rows_of_each_kind
+from scipy.special import expit
+
+from srflvm import SRFLVM, choose_n_components
+from srflvm.cubature import cubature_points
+from srflvm.layers import with_constant
+from srflvm.likelihoods import LIKELIHOODS
+from srflvm.pairs import unpack_form
+
+POINTS = np.array([[0.3, -0.5], [1.0, 0.2], [-0.8, 0.9]])
+STDS = np.array([[0.9, 0.4], [0.2, 1.1], [0.6, 0.6]])
+
+
+@pytest.fixture(scope="module")
+def categorical():
+    return made_up(rows_of_each_kind()["categorical"], likelihood="categorical")
+
+
+@pytest.fixture(scope="module")
+def multinomial():
+    return made_up(rows_of_each_kind()["multinomial"], likelihood="multinomial")
+
+
+def at_every_point(answer):
+    """The mean of answers at the points that stand for uncertain latents, one point after another."""
+    points = cubature_points(POINTS, STDS[:, :, None] * np.eye(2))
+    return np.mean([answer(point) for point in points], axis=0)
+
+
+def drawn_sticks(model, point, n_draws):
+    """Draws (n, C) of all channels' sticks at one point, over the weights."""
+    posterior, rng = model._posterior, np.random.RandomState(0)
+    phi = with_constant(posterior.features(point[None]))[0]
+    covariance = unpack_form(posterior.packed_covariance.astype(float), len(phi))
+    spread = np.sqrt(np.einsum("i,cij,j->c", phi, covariance, phi))
+    mean = phi @ posterior.weights + posterior.level
+    return expit(mean + spread * rng.standard_normal((n_draws, len(mean))))
+
+
+def test_probabilities_at_a_point_are_those_of_drawn_sticks(categorical):
+    sticks = drawn_sticks(categorical, POINTS[0], 200_000)
+    start = 0
+    for table in categorical.category_probabilities(POINTS[:1]).values():
+        own = sticks[:, start : start + table.shape[1] - 1]
+        left = np.cumprod(np.column_stack([np.ones(len(own)), 1.0 - own]), axis=1)
+        shares = left * np.column_stack([own, np.ones(len(own))])
+        error = shares.std(axis=0) / np.sqrt(len(shares))
+        np.testing.assert_array_less(np.abs(shares.mean(axis=0) - table[0]), 5.0 * error + 1e-6)
+        start += table.shape[1] - 1
+    assert start == sticks.shape[1]
+
+
+def test_probabilities_at_uncertain_latents_are_averaged_after_the_sticks(categorical):
+    found = categorical.category_probabilities(POINTS, STDS)
+    assert list(found) == [0, 1]
+    for column, table in found.items():
+        expected = at_every_point(lambda point, c=column: categorical.category_probabilities(point)[c])
+        np.testing.assert_allclose(table, expected, rtol=1e-9)
+        np.testing.assert_allclose(table.sum(axis=1), 1.0)
+    decoded, best = categorical.decode(POINTS, STDS), np.column_stack([t.max(axis=1) for t in found.values()])
+    np.testing.assert_array_equal(decoded.mean, np.column_stack([t.argmax(axis=1) for t in found.values()]))
+    np.testing.assert_allclose(decoded.variance, best * (1.0 - best))
+
+
+def test_counts_of_a_vector_at_uncertain_latents_are_averaged_after_the_sticks(multinomial):
+    decoded = multinomial.decode(POINTS, STDS)
+    mean = at_every_point(lambda point: multinomial.decode(point).mean)
+    square = at_every_point(
+        lambda point: multinomial.decode(point).variance + multinomial.decode(point).mean ** 2
+    )
+    np.testing.assert_allclose(decoded.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(decoded.variance, square - mean**2, rtol=1e-9)
+
+
+def test_rows_in_the_place_of_others_have_their_totals(multinomial):
+    Y = rows_of_each_kind()["multinomial"]
+    rows = multinomial.to_xarray(Y, 3, random_state=0)["observation"].to_numpy()[0]
+    np.testing.assert_array_equal(rows.sum(axis=2), np.tile(Y.sum(axis=1), (3, 1)))
+
+
+def test_a_category_that_was_hidden_is_scored_by_its_probability(categorical):
+    Y = rows_of_each_kind()["categorical"]
+    holes = np.where(np.arange(2) == 1, np.nan, Y)
+    scores = categorical.score_entries(holes, Y)
+    assert np.isnan(scores[:, 0]).all()
+    placed = categorical._posterior.place(holes)
+    table = categorical._posterior.category_probabilities(placed.mean, placed.cholesky)[1]
+    expected = [np.log(row[int(code)]) for row, code in zip(table, Y[:, 1], strict=True)]
+    np.testing.assert_allclose(scores[:, 1], expected)
+
+
+@pytest.mark.parametrize(("kind", "likelihood"), [("categorical", "categorical"), ("ordinal", "ordinal")])
+def test_components_are_chosen_though_a_level_is_seen_once(monkeypatch, kind, likelihood):
+    """The fit does not see the largest level where it is held out, and yet knows of it."""
+    known, is_seen = [], []
+
+    def fit(self, Y, mask, sizes):
+        seen = np.where(mask, np.nan, Y)
+        known.append((self.likelihood, seen))
+        fitted = made_up(seen, likelihood=self.likelihood)
+        self.__dict__.update(fitted.__dict__)
+        self.interrupted_ = False
+
+    monkeypatch.setattr(SRFLVM, "fit", fit)
+    Y = np.tile(rows_of_each_kind()[kind], 4)
+    Y[5, 1] = 7.0
+    for seed in range(5):
+        found = choose_n_components(SRFLVM(likelihood=likelihood), Y, (1,), share=0.3, random_state=seed)
+        assert np.isfinite(found.scores).all()
+        is_seen.append(np.nanmax(known[-1][1]) == 7.0)
+        (single,) = known[-1][0].values()
+        assert single == LIKELIHOODS[likelihood]().resolve(Y)
+    assert not all(is_seen)
+
+
+def test_vectors_are_refused_before_anything_is_fitted(monkeypatch):
+    monkeypatch.setattr(SRFLVM, "fit", None)
+    with pytest.raises(ValueError, match="'multinomial' columns are not scored one by one"):
+        choose_n_components(SRFLVM(likelihood="multinomial"), rows_of_each_kind()["multinomial"])
+
+
+def test_other_columns_have_no_categories():
+    model = made_up(rows_of_each_kind()["poisson"], likelihood="poisson")
+    assert model.category_probabilities(POINTS) == {}
