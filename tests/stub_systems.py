@@ -1,5 +1,8 @@
 """Systems for the tests of `srflvm.bench`: what may happen to a fit."""
 
+import os
+import signal
+import sys
 import time
 
 import numpy as np
@@ -13,6 +16,9 @@ class Stub:
     def fit_transform(self, Y):
         if self.behaviour == "slow":
             time.sleep(600)
+        if self.behaviour == "killed":
+            print("a warning of its own", file=sys.stderr)
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.behaviour == "broken":
             raise RuntimeError("no convergence after\n7 steps")
         if self.behaviour == "infinite":

@@ -47,6 +47,7 @@ def test_outcomes_of_processes(stubs_importable, store, tmp_path):
     assert store.get(stub("fine")).seconds < 10
     assert running.fit(stub("broken"), 120, tmp_path / "a.npz").failure == "7 steps"
     assert running.fit(stub("slow"), 1.5, tmp_path / "a.npz").failure == "over the budget of 2 s"
+    assert running.fit(stub("killed"), 120, tmp_path / "a.npz").failure == "killed by SIGKILL"
 
 
 def test_an_interrupted_run_goes_on(monkeypatch, store):
@@ -115,7 +116,7 @@ def test_report_has_means_paper_best_and_failures(store):
     outcomes = [
         Outcome((0.3,), 1.0),
         Outcome((0.4,), 2.0),
-        Outcome((0.6,), 9.0),
+        Outcome((0.6,), 9.0, note="ran well"),
         Outcome(failure="odd"),
         None,
         None,
@@ -129,7 +130,9 @@ def test_report_has_means_paper_best_and_failures(store):
     assert "| t-SNE | - |" in text
     assert "- VAE, mnist: odd" in text
     assert "`srflvm bench table1`" in text
-    assert "scikit-learn" in text
+    assert "- VAE, mnist: ran well" in text
+    made = [outcome for task in tasks if (outcome := store.get(task))]
+    assert "scikit-learn" in report.markdown(tables.build("table1", tasks, store), "", made)
     times = report.markdown(tables.build("table2", tasks, store), "")
     assert "| PCA | **1.50 ± 0.71** (paper 0.056 ± 0.010) |" in times
 
@@ -157,11 +160,33 @@ def test_the_best_of_table_three_is_that_of_its_data(store):
     scores = {"cifar-10-32": {"VAE": 0.2, "Isomap": 0.1}, "mnist-full": {"VAE": 0.5, "Isomap": 0.7}}
     for task in tasks:
         store.put(task, Outcome((scores[task.data][task.system],) * 9, 1.0))
-    text = report.markdown(tables.build("table3", tasks, store), "", ["2026-01-02T03", "2026-02-03T04"])
+    made = [Outcome(date=date, machine="a machine") for date in ("2026-01-02T03", "2026-02-03T04")]
+    text = report.markdown(tables.build("table3", tasks, store), "", made)
     assert "| cifar-10-32, VAE | **0.200**" in text
     assert "| cifar-10-32, Isomap | 0.100" in text
     assert "| mnist-full, Isomap | **0.700**" in text
-    assert "from fits made on 2026-01-02 to 2026-02-03" in text
+    assert "from fits made on 2026-01-02 to 2026-02-03: a machine." in text
+
+
+def test_sizes_that_failed_are_not_the_best(monkeypatch):
+    Y = load_digits().rows(np.arange(200)).Y.astype(float)
+    fills = [np.full(Y.shape, np.nan), Y + 0.5, Y + 0.25]
+    monkeypatch.setattr(worker, "_fills", lambda task, holes: fills)
+    task = Task("imputation", "digits", "mean", share=0.3)
+    np.testing.assert_allclose(worker.measure(task)["scores"], 0.25**2)
+    monkeypatch.setattr(worker, "_fills", lambda task, holes: fills[:1])
+    with pytest.raises(ArithmeticError, match="not finite"):
+        worker.measure(task)
+
+
+def test_chains_tell_how_far_they_came():
+    class Chain:
+        rhat_, ess_, n_iter_ = {"log_joint": 1.234}, {"log_joint": 17.2}, 300
+
+    for Chain.converged_, start in ((False, "not converged"), (True, "converged")):
+        expected = f"{start} after 300 sweeps, R-hat 1.23, effective sample size 17"
+        assert worker.said_by(Chain()) == expected
+    assert worker.said_by(object()) == ""
 
 
 def test_our_own_fill_has_intervals_and_a_number_of_components():

@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
-from srflvm.baselines.rflvm import _diagnostics, _mixture, _sweep
+from srflvm.baselines.rflvm import _diagnostics, _families, _mixture, _sweep
 from srflvm.baselines.rflvm._families import FAMILIES
 from srflvm.baselines.rflvm._gammas import draw_gamma
 from srflvm.baselines.rflvm._mixture import Base, Components
 from srflvm.baselines.rflvm._model import Data, Prior, State, features, functions, update_amplitude
+from srflvm.baselines.rflvm._starting import make_data
 from srflvm.compiling import quickly_compiled
 
 STANDARD_ERRORS = 4.0
@@ -206,6 +207,18 @@ def test_moves_of_the_mixture_leave_its_joint_distribution_as_it_is():
 
 
 # ---- other truths -----------------------------------------------------------------------------------
+
+
+def test_factors_counted_by_tails_are_those_of_the_entries():
+    rng = np.random.RandomState(0)
+    Y = rng.negative_binomial(2, 0.3, (40, 3)).astype(float)
+    Y[rng.uniform(size=Y.shape) < 0.2] = np.nan
+    data, r = make_data(Y, "negative_binomial"), np.array([0.01, 1.5, 70.0])
+    assert data.tails is not None
+    expected = np.nansum(special.gammaln(Y + r) - special.gammaln(r), axis=0)
+    for known in (data, data._replace(tails=None)):
+        np.testing.assert_allclose(_families._log_rising_factorials(known, jnp.asarray(r)), expected)
+    assert make_data(100.0 * Y, "negative_binomial").tails is None
 
 
 def test_gaussian_posterior_agrees_with_nuts(gaussian_sweeps):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import os
-import platform
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,16 +11,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
-PACKAGES = ("srflvm", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "umap-learn", "hpfrec", "GPy")
+from srflvm.bench.store import Outcome
 
 
 class Cell(NamedTuple):
-    """Our value with its spread and how it is written, the paper's, and what failed."""
+    """Our value with its spread and how it is written, the paper's, what failed, and what fits say of
+    themselves."""
 
     value: float
     text: str
     paper: str = ""
     failure: str = ""
+    note: str = ""
 
 
 class Report(NamedTuple):
@@ -73,43 +72,39 @@ def show(report: Report, console: Console) -> None:
 def markdown(
     report: Report,
     command: str,
-    dates: Sequence[str] = (),
+    fits: Sequence[Outcome] = (),
     pictures: Sequence[str] = (),
     fit_file: str = "",
 ) -> str:
-    """The table, what failed, pictures by their file names, the file of single fits, and command, machine,
-    versions and the first and the last of the dates on which its fits were made."""
+    """The table, what failed, what fits say of themselves, pictures by their file names, the file of single
+    fits, and the command, with machines, versions, the first and the last date of the fits."""
     columns = ("system", *report.columns)
     lines = [f"# {report.title}", ""]
     if report.is_compared:
         lines += ["The paper's numbers are in brackets; our best of a column is bold.", ""]
     lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(line) + " |" for line in _written(report, ("**", "**"))]
-    failures = [
-        f"- {name}, {column}: {cell.failure}"
-        for name, cells in report.rows.items()
-        for column, cell in zip(report.columns, cells, strict=True)
-        if cell.failure
-    ]
-    lines += ["", "Failures:", "", *failures] if failures else []
+    lines += _listed("Failures", report, lambda cell: cell.failure)
+    lines += _listed("Notes", report, lambda cell: cell.note)
     lines += [line for name in pictures for line in ("", f"![{report.title}]({name})")]
     lines += ["", f"Every single fit: [{fit_file}]({fit_file})."] if fit_file else []
-    written = f"Written by `{command}` on {datetime.date.today()}{_made(dates)}: {machine()}."
+    written = f"Written by `{command}` on {datetime.date.today()}{_made(fits)}."
     return "\n".join([*lines, "", written, ""])
 
 
-def _made(dates: Sequence[str]) -> str:
-    days = sorted({date[:10] for date in dates if date})
-    return f", from fits made on {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+def _listed(title: str, report: Report, of: Callable[[Cell], str]) -> list[str]:
+    lines = [
+        f"- {name}, {column}: {of(cell)}"
+        for name, cells in report.rows.items()
+        for column, cell in zip(report.columns, cells, strict=True)
+        if of(cell)
+    ]
+    return ["", f"{title}:", "", *lines] if lines else []
 
 
-def machine() -> str:
-    """Cores, Python and the versions of what is installed."""
-    found = []
-    for package in PACKAGES:
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            continue
-    cores = f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()})"
-    return f"{cores}, Python {platform.python_version()}, {', '.join(found)}"
+def _made(fits: Sequence[Outcome]) -> str:
+    days = sorted({outcome.date[:10] for outcome in fits})
+    if not days:
+        return ""
+    machines = "; and ".join(sorted({outcome.machine for outcome in fits}))
+    return f", from fits made on {' to '.join(dict.fromkeys((days[0], days[-1])))}: {machines}"

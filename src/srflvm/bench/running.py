@@ -61,6 +61,8 @@ def fit(task: Task, budget: float, array_file: Path) -> Outcome:
     except BaseException:
         _end(process)
         raise
+    if process.returncode < 0:
+        return Outcome(failure=f"killed by {signal.Signals(-process.returncode).name}")
     if process.returncode:
         return Outcome(failure=_last(err) or f"ended with code {process.returncode}")
     return _parsed(out)
@@ -69,7 +71,7 @@ def fit(task: Task, budget: float, array_file: Path) -> Outcome:
 def _parsed(out: str) -> Outcome:
     try:
         result = json.loads(_last(out))
-        return Outcome(tuple(result["scores"]), float(result["seconds"]))
+        return Outcome(tuple(result["scores"]), float(result["seconds"]), note=result["note"])
     except (ValueError, KeyError, TypeError):
         return Outcome(failure=f"no result, but: {_last(out)[:200]}")
 

@@ -7,23 +7,31 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from srflvm.bench.machine import machine
 from srflvm.bench.tasks import Task
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Scores and seconds of a fit, or the last line of what went wrong."""
+    """Scores and seconds of a fit and what it says of itself, or the last line of what went wrong; when and
+    on what machine, with which versions."""
 
     scores: tuple[float, ...] = ()
     seconds: float = float("nan")
     failure: str = ""
+    note: str = ""
     date: str = ""
+    machine: str = ""
+
+
+_FIELDS = tuple(field.name for field in fields(Outcome))
+_VALUES = f"VALUES ({', '.join('?' * (1 + len(_FIELDS)))})"
 
 
 class Store:
@@ -36,18 +44,18 @@ class Store:
 
     def get(self, task: Task) -> Outcome | None:
         """The outcome of a task, or None if it has not been run."""
-        query = "SELECT scores, seconds, failure, date FROM fits WHERE task = ?"
+        query = f"SELECT {', '.join(_FIELDS)} FROM fits WHERE task = ?"
         row = self._connection.execute(query, (task.key,)).fetchone()
         if row is None:
             return None
         seconds = float("nan") if row[1] is None else row[1]
-        return Outcome(tuple(json.loads(row[0])), seconds, row[2], row[3])
+        return Outcome(tuple(json.loads(row[0])), seconds, *row[2:])
 
     def put(self, task: Task, outcome: Outcome) -> None:
         """Keep an outcome, in place of an earlier one."""
-        values = (task.key, json.dumps(outcome.scores), outcome.seconds, outcome.failure, _now())
+        made = _without_nan(replace(outcome, date=_now(), machine=machine()))
         with self._connection:
-            self._connection.execute("INSERT OR REPLACE INTO fits VALUES (?, ?, ?, ?, ?)", values)
+            self._connection.execute(f"INSERT OR REPLACE INTO fits {_VALUES}", _row(task.key, made))
 
     def written(self, tasks: Iterable[Task]) -> str:
         """The outcomes of tasks as text, a line of JSON each."""
@@ -64,12 +72,11 @@ class Store:
         for number, line in enumerate(text.splitlines(), start=1):
             try:
                 known = json.loads(line)
-                scores, key = json.dumps(known["scores"]), json.dumps(known["task"], sort_keys=True)
-                rows.append((key, scores, known["seconds"], known["failure"], known["date"]))
+                rows.append(_row(json.dumps(known["task"], sort_keys=True), known))
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"Line {number} is not the outcome of a fit ({error!r}).") from error
         with self._connection:
-            added = self._connection.executemany("INSERT OR IGNORE INTO fits VALUES (?, ?, ?, ?, ?)", rows)
+            added = self._connection.executemany(f"INSERT OR IGNORE INTO fits {_VALUES}", rows)
         return added.rowcount
 
     def array_file(self, task: Task) -> Path:
@@ -92,15 +99,18 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path)
         with connection:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS fits "
-                "(task TEXT PRIMARY KEY, scores TEXT, seconds REAL, failure TEXT, date TEXT)"
-            )
+            columns = ", ".join(f"{name} {'REAL' if name == 'seconds' else 'TEXT'}" for name in _FIELDS)
+            connection.execute(f"CREATE TABLE IF NOT EXISTS fits (task TEXT PRIMARY KEY, {columns})")
+            connection.execute(f"SELECT {', '.join(_FIELDS)} FROM fits LIMIT 1")
     except sqlite3.Error as error:
         raise OSError(
             f"{path} cannot be used as a file of finished fits ({error}): give another one by --store."
         ) from error
     return connection
+
+
+def _row(key: str, outcome: dict[str, Any]) -> tuple[Any, ...]:
+    return (key, json.dumps(outcome["scores"]), *(outcome[name] for name in _FIELDS[1:]))
 
 
 def _without_nan(outcome: Outcome) -> dict[str, Any]:

@@ -70,7 +70,9 @@ def _mean_cell(
         return Cell(math.nan, "failed" if failure else "-", published, failure)
     spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
     fewer = f" ({len(values)} of {len(found)})" if len(values) < len(found) else ""
-    return Cell(float(np.mean(values)), f"{np.mean(values):.{digits}f}{spread}{fewer}", published, failure)
+    notes = "; ".join(outcome.note for outcome in found if outcome is not None and outcome.note)
+    text = f"{np.mean(values):.{digits}f}{spread}{fewer}"
+    return Cell(float(np.mean(values)), text, published, failure, notes)
 
 
 def _neighbours(tasks: Sequence[Task], store: Store) -> Report:

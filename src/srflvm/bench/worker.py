@@ -32,9 +32,20 @@ def measure(task: Task) -> dict[str, Any]:
     data = load(task.data, task.folder, task.seed)
     if task.kind == "imputation":
         return _imputation(task, np.asarray(data.Y, np.float64))
-    Z, seconds = _embedding(task, make(task), view(data, task.suits))
+    system = make(task)
+    Z, seconds = _embedding(task, system, view(data, task.suits))
     counts = [1] if task.kind == "embedding" else list(NEIGHBOURS)
-    return {"scores": [accuracy(Z, data.labels, k) for k in counts], "seconds": seconds, "arrays": {}}
+    scores = [accuracy(Z, data.labels, k) for k in counts]
+    return {"scores": scores, "seconds": seconds, "note": said_by(system), "arrays": {}}
+
+
+def said_by(system: Any) -> str:
+    """How far the chain of a system that has one came, by its own diagnostics."""
+    if not hasattr(system, "rhat_"):
+        return ""
+    end = "converged" if system.converged_ else "not converged"
+    rhat, size = system.rhat_["log_joint"], system.ess_["log_joint"]
+    return f"{end} after {system.n_iter_} sweeps, R-hat {rhat:.2f}, effective sample size {size:.0f}"
 
 
 def _embedding(task: Task, system: Any, Y: FloatArray) -> tuple[FloatArray, float]:
@@ -75,6 +86,7 @@ def _manifold(task: Task) -> dict[str, Any]:
     return {
         "scores": [float(1.0 - residual / spread), float(correlation)],
         "seconds": seconds,
+        "note": said_by(system),
         "arrays": arrays,
     }
 
@@ -93,13 +105,16 @@ def _imputation(task: Task, Y: FloatArray) -> dict[str, Any]:
     fills, std, n_components = _own_fill(task, holes) if task.path == OURS else (_fills(task, holes), None, 0)
     seconds = time.perf_counter() - started
     errors = [float(np.mean((fill - Y)[scored] ** 2)) for fill in fills]
-    best = int(np.argmin(errors))
+    if not np.isfinite(errors).any():
+        raise ArithmeticError(f"{task.system} returned entries that are not finite.")
+    best = int(np.nanargmin(errors))
     own = []
     if std is not None:
         own = [float(np.mean((np.abs(fills[0] - Y) <= NORMAL_QUANTILE * std)[scored])), n_components]
     shown = np.linspace(0, len(Y) - 1, SHOWN_ROWS).astype(int)
     arrays = {"truth": Y[shown], "holes": holes[shown], "filled": np.where(scored, fills[best], Y)[shown]}
-    return {"scores": [errors[best], *own], "seconds": seconds, "arrays": arrays}
+    note = f"{own[1]} components, 90 % intervals cover {own[0]:.3f}" if own else ""
+    return {"scores": [errors[best], *own], "seconds": seconds, "note": note, "arrays": arrays}
 
 
 def _own_fill(task: Task, holes: FloatArray) -> tuple[list[FloatArray], FloatArray, int]:

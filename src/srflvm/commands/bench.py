@@ -75,13 +75,13 @@ def bench(
         )
         built = tables.build(name, tasks, fits)
         drawn = pictures.draw(name, built, tasks, fits, output, suffix)
-        dates = [found.date for task in tasks if (found := fits.get(task)) is not None]
+        made = [found for task in tasks if (found := fits.get(task)) is not None]
         fit_file = output / f"{name}{suffix}.jsonl"
         fit_file.write_text(fits.written(tasks), encoding="utf-8")
     report.show(built, console)
     path = output / f"{name}{suffix}.md"
     command = shlex.join(["srflvm", *sys.argv[1:]])
-    text = report.markdown(built, command, dates, [picture.name for picture in drawn], fit_file.name)
+    text = report.markdown(built, command, made, [picture.name for picture in drawn], fit_file.name)
     path.write_text(text, encoding="utf-8")
     console.print("written to", ", ".join(str(file) for file in (path, fit_file, *drawn)))
 

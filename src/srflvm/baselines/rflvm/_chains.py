@@ -10,7 +10,7 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.baselines.rflvm._starting import first_state, make_data, make_prior
 from srflvm.baselines.rflvm._sweep import Trace, run
-from srflvm.compiling import quickly_compiled
+from srflvm.compiling import one_blas_thread, quickly_compiled
 
 _run = quickly_compiled(run, static_argnames=("prior", "likelihood", "n_sweeps"))
 
@@ -43,7 +43,8 @@ class Chains:
         """So many sweeps of every chain."""
         for chain, state in enumerate(self._states):
             key = jax.random.fold_in(self._keys[chain], self.n_sweeps)
-            self._states[chain], piece, functions = _run(key, state, *self._arguments, n_sweeps=n_sweeps)
+            with one_blas_thread():
+                self._states[chain], piece, functions = _run(key, state, *self._arguments, n_sweeps=n_sweeps)
             self._pieces[chain].append(jax.tree.map(np.asarray, piece))
             if self._keeps_functions:
                 self._functions[chain].append(np.asarray(functions, np.float32))

@@ -70,7 +70,9 @@ class Logistic:
     def sweep(self, key: Array, state: State, data: Data, prior: Prior) -> State:
         keys = jax.random.split(key, 5)
         trials = data.observed * self._trials(data, state)
-        omega = polya_gamma.sample(keys[0], trials, functions(state))
+        # their own error is far above single precision
+        number, tilt = trials.astype(jnp.float32), functions(state).astype(jnp.float32)
+        omega = polya_gamma.sample(keys[0], number, tilt).astype(trials.dtype)
         shift = data.observed * data.y - 0.5 * trials
         phi = features(state.latents, state.frequencies)
         weights = _weights.draw_sites(keys[1], phi, omega, shift, weight_variances(state, prior))
@@ -114,12 +116,20 @@ class NegativeBinomial(Logistic):
 
         def log_likelihood(offset: Array) -> Array:
             r = jnp.exp(mean + offset[:, 0])
-            entries = data.observed * (gammaln(data.y + r) - gammaln(r))
-            return jnp.sum(entries, axis=0) - r * softplus
+            return _log_rising_factorials(data, r) - r * softplus
 
         offset = (state.log_dispersion - mean)[:, None]
         moved = elliptical_slice(slice_key, offset, auxiliary[:, None], log_likelihood)
         return state._replace(log_dispersion=mean + moved[:, 0])
+
+
+def _log_rising_factorials(data: Data, r: Array) -> Array:
+    """The sum over the rows of log Gamma(y + r) / Gamma(r) = log r (r + 1) ... (r + y - 1), (M,): each factor
+    r + k as often as counts are above k, where that is known."""
+    if data.tails is None:
+        return jnp.sum(data.observed * (gammaln(data.y + r) - gammaln(r)), axis=0)
+    factors = r[:, None] + jnp.arange(data.tails.shape[1])
+    return jnp.sum(data.tails * jnp.log(factors), axis=1)
 
 
 class Poisson:

@@ -34,11 +34,13 @@ class Prior(NamedTuple):
 
 class Data(NamedTuple):
     """Observations (N, M), zero where there is none, and 1.0 or 0.0 for observed or not. Binomial entries
-    have a number of trials (N, M), others a number one."""
+    have a number of trials (N, M), others a number one. `tails` (M, K) may hold how many counts of each
+    column are above 0, ..., K - 1, none being above K."""
 
     y: Array
     observed: Array
     trials: Array
+    tails: Array | None = None
 
 
 class State(NamedTuple):

@@ -35,7 +35,19 @@ def make_data(Y: FloatArray, likelihood: str) -> Data:
     elif likelihood == "multinomial":
         trials = np.cumsum(np.where(observed, Y, 0.0)[:, ::-1], axis=1)[:, ::-1][:, :-1]
         Y, observed = Y[:, :-1], observed[:, :-1]
-    return Data(*(jnp.asarray(part) for part in (np.where(observed, Y, 0.0), 1.0 * observed, trials)))
+    y = np.where(observed, Y, 0.0)
+    tails = _tails(y) if likelihood == "negative_binomial" else None
+    return Data(jnp.asarray(y), jnp.asarray(1.0 * observed), jnp.asarray(trials), tails)
+
+
+def _tails(counts: FloatArray) -> Any:
+    """How many counts of each column are above 0, 1, ..., up to the largest; None if that is no shorter than
+    the counts themselves."""
+    largest = int(counts.max())
+    if largest > len(counts):
+        return None
+    numbers = [np.bincount(column.astype(int), minlength=largest + 1)[1:] for column in counts.T]
+    return jnp.asarray(np.cumsum(np.array(numbers)[:, ::-1], axis=1)[:, ::-1].astype(float))
 
 
 def gaussian_units(Y: FloatArray) -> tuple[FloatArray, float]:
@@ -76,7 +88,7 @@ def first_state(
 
 def _first_biases(data: Data, likelihood: str) -> FloatArray:
     """Where f would match the mean of each column, with r = 1 for negative binomials."""
-    y, observed, trials = (np.asarray(part) for part in data)
+    y, observed, trials = (np.asarray(part) for part in data[:3])
     mean = (y.sum(axis=0) + 0.5) / (np.maximum(observed.sum(axis=0), 1.0) + 1.0)
     if likelihood == "gaussian":
         return np.zeros(len(mean))
