@@ -6,7 +6,7 @@ Every fit runs in a process of its own, with default settings unless a row says 
 fit alone and include, for SRFLVM, compilation; peak memory is the whole process's. 1-NN is the five-fold
 accuracy up to 10 000 rows. 10-NN is trained on the first four fifths of the rows' embedding and scored on the
 rest. UMAP (umap-learn) and GPy's Bayesian GPLVM with minibatches (GPy) are measured where they are installed,
-GPy on at most 2000 rows.
+GPy on at most 2000 rows. A picture is written beside the table.
 
 Measurements are kept in benchmarks/.cache/against.json: the command makes those that are missing there, and
 tells all of them; `--again` repeats those it is asked for.
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import CONSOLE, command_line, data_folder, load_mnist, nearest_neighbours, report, timed
+from common import CONSOLE, RESULTS, command_line, data_folder, load_mnist, nearest_neighbours, report, timed
 from kept import Kept
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
@@ -178,6 +178,25 @@ def table(seed: int) -> list[list[str]]:
     return rows
 
 
+def draw(rows: list[list[str]]) -> None:
+    """Accuracy against seconds, a panel for each data set."""
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(row[0] for row in rows if row[2] != "-"))
+    size = (3.6 * len(names), 3.4)
+    figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained")
+    for name, axis in zip(names, axes[0], strict=True):
+        for method in METHODS:
+            found = [row for row in rows if row[:2] == [name, method] and row[2] != "-"]
+            colour = f"C{list(METHODS).index(method)}"
+            axis.scatter([float(row[2]) for row in found], [float(row[5]) for row in found], c=colour)
+            for row in found:
+                axis.annotate(method, (float(row[2]), float(row[5])), (4, 4), textcoords="offset points")
+        axis.set(title=name, xlabel="seconds", ylabel="10-NN accuracy", xscale="log")
+        axis.margins(0.25)
+    figure.savefig(RESULTS / "against.png", dpi=120)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", choices=DATA, nargs="*", default=list(DATA))
@@ -196,7 +215,15 @@ def main() -> None:
     rows = table(arguments.seed)
     columns = ["data", "method", "seconds", "peak, GB", "1-NN", "10-NN", "note"]
     title = f"Embeddings of two dimensions against other systems, seed {arguments.seed}"
-    report("against", title, columns, rows, f"{command_line()} (rows are from one or more such runs)")
+    draw(rows)
+    report(
+        "against",
+        title,
+        columns,
+        rows,
+        f"{command_line()} (rows are from one or more such runs)",
+        ["against"],
+    )
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def main() -> None:
     panels[0, -1].legend(frameon=False, fontsize="small")
     figure.savefig(RESULTS / "bound_by_time.png", dpi=150)
     columns = ["data", "sweeps", "first step size", "seconds", "bound per entry, last three", "1-NN"]
-    report("bound_by_time", "The bound against time", columns, rows, command_line(), has_picture=True)
+    report("bound_by_time", "The bound against time", columns, rows, command_line(), ["bound_by_time"])
 
 
 if __name__ == "__main__":

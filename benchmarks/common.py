@@ -100,10 +100,14 @@ def command_line() -> str:
 
 
 def report(
-    name: str, title: str, columns: list[str], rows: list[list[str]], command: str, has_picture: bool = False
+    name: str,
+    title: str,
+    columns: list[str],
+    rows: list[list[str]],
+    command: str,
+    pictures: Sequence[str] = (),
 ) -> None:
-    """Print a table and write it as Markdown with the command, machine, versions and date, and the picture
-    of the same name if there is one."""
+    """Print a table and write it as Markdown with pictures, the command, machine, versions and date."""
     table = Table(title=title)
     for column in columns:
         table.add_column(column)
@@ -112,7 +116,7 @@ def report(
     CONSOLE.print(table)
     lines = [f"# {title}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    lines += ["", f"![{title}]({name}.png)"] if has_picture else []
+    lines += [line for picture in pictures for line in ("", f"![{title}]({picture}.png)")]
     lines += ["", f"Written by `{command}` on {datetime.date.today()}: {_machine()}.", ""]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.md").write_text("\n".join(lines))

@@ -46,30 +46,38 @@ def measure_rows() -> list[list[str]]:
     rows = [[f"{n:,} x 100", f"{1e3 * s:.1f}", f"{1e6 * s / n:.2f}", ""] for n, s in seconds.items()]
     growth = seconds[600_000] / seconds[6000]
     rows.append(["6,000 to 600,000 rows", "", "", f"{growth:.0f} times (bar {BAR_ROWS:g})"])
-    draw(seconds)
+    draw("rows", "100 columns", {"measured": seconds}, 60_000)
     return rows
 
 
 def measure_columns() -> list[list[str]]:
-    rows = []
+    rows: list[list[str]] = []
+    curves: dict[str, dict[int, float]] = {}
     for n_columns in COLUMNS:
-        for n_scores in sorted({min(n_columns, MOST_SCORES), min(n_columns, 1000)}):
+        for most in (MOST_SCORES, 1000):
+            n_scores = min(n_columns, most)
             seconds = step_seconds(10_000, n_columns, n_scores)
+            curves.setdefault(f"at most {most} scores", {})[n_columns] = seconds
             what = f"10,000 x {n_columns:,}, {n_scores} scores"
-            rows.append([what, f"{1e3 * seconds:.1f}", f"{1e6 * seconds / 1e4:.2f}", ""])
+            if what not in [row[0] for row in rows]:
+                rows.append([what, f"{1e3 * seconds:.1f}", f"{1e6 * seconds / 1e4:.2f}", ""])
+    draw("columns", "10,000 rows", curves, COLUMNS[1])
     return rows
 
 
-def draw(seconds: dict[int, float]) -> None:
+def draw(varied: str, fixed: str, curves: dict[str, dict[int, float]], reference: int) -> None:
+    """Milliseconds a step against what is varied; the first curve's, if it were proportional."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
-    sizes = np.array(list(seconds))
-    axes.loglog(sizes, [1e3 * seconds[n] for n in seconds], "o-", label="measured")
-    axes.loglog(sizes, 1e3 * seconds[60_000] * sizes / 60_000, ":", color="grey", label="proportional")
-    axes.set(xlabel="rows", ylabel="milliseconds a step", title=f"{N_FEATURES} features, 100 columns")
+    for label, seconds in curves.items():
+        axes.loglog(list(seconds), [1e3 * seconds[n] for n in seconds], "o-", label=label)
+    first = next(iter(curves.values()))
+    sizes = np.array(list(first))
+    axes.loglog(sizes, 1e3 * first[reference] * sizes / reference, ":", color="grey", label="proportional")
+    axes.set(xlabel=varied, ylabel="milliseconds a step", title=f"{N_FEATURES} features, {fixed}")
     axes.legend(frameon=False)
-    figure.savefig(RESULTS / "scaling.png", dpi=150)
+    figure.savefig(RESULTS / f"scaling-{varied}.png", dpi=150)
 
 
 def write_table(path: Path, n_rows: int, n_columns: int = 100) -> None:
@@ -164,8 +172,11 @@ def main() -> None:
         rows += measure_columns() if "columns" in chosen else []
     rows += measure_processes(arguments.rows) if "processes" in chosen else []
     columns = ["what", "milliseconds a step", "microseconds a row", "note"]
-    title, has_picture = f"Time of a step with {N_FEATURES} features", "rows" in chosen
-    report("scaling", title, columns, rows, command_line(), has_picture)
+    title, pictures = (
+        f"Time of a step with {N_FEATURES} features",
+        [p for p in ("rows", "columns") if p in chosen],
+    )
+    report("scaling", title, columns, rows, command_line(), [f"scaling-{name}" for name in pictures])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Data are random, in float32. A step is a sixth of a sweep: sampling, features, evidence,
 gradients, the optimiser and the blocks in closed form. Its matrix products are Phi'Phi, Phi'Y, Y H', Phi P,
 X W', and the two that take a gradient of the phases to X and to W, on whole arrays of the same sizes. Step
-and products run by turns; medians.
+and products run by turns; medians. A picture is written beside the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import CONSOLE, command_line, report, timed
+from common import CONSOLE, RESULTS, command_line, report, timed
 
 from srflvm import bcd, blocks
 from srflvm.chunked import chunk_targets
@@ -128,6 +128,21 @@ def measure(case: Case, n_times: int) -> list[str]:
     ]
 
 
+def draw(rows: list[list[str]]) -> None:
+    """Steps and their products, case by case."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 0.5 * len(rows) + 1.2), layout="constrained")
+    places = np.arange(len(rows))
+    for offset, column, label in ((-0.2, 4, "step"), (0.2, 5, "its matrix products")):
+        axis.barh(places + offset, [float(row[column]) for row in rows], 0.4, label=label)
+    axis.set(xscale="log", xlabel="milliseconds")
+    axis.set_yticks(places, [f"N {row[0]}, M {row[1]}, R {row[2]}, L {row[3]}" for row in rows])
+    axis.invert_yaxis()
+    axis.legend(frameon=False)
+    figure.savefig(RESULTS / "speed.png", dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", help="such as 60000x784")
@@ -138,7 +153,8 @@ def main() -> None:
         rows = [measure(case, arguments.times) for case in chosen]
     columns = ["N", "M", "scores R", "features L", "step, ms", "its products, ms", "ratio"]
     columns += ["to NumPy's products", "share of the bound"]
-    report("speed", "A gradient step against its matrix products", columns, rows, command_line())
+    draw(rows)
+    report("speed", "A gradient step against its matrix products", columns, rows, command_line(), ["speed"])
 
 
 if __name__ == "__main__":
