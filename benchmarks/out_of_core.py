@@ -71,7 +71,7 @@ def main() -> None:
         _, seconds = timed(lambda: write_table(path, arguments.rows))
         CONSOLE.print(f"{path} written in {seconds:.0f} s")
     max_iter = round(N_SWEEPS / SHARE_ON_ALL_ROWS)
-    command = [sys.executable, "-c", FIT, str(path), str(arguments.frequencies), str(max_iter)]
+    command = [sys.executable, "-c", FIT, str(path.resolve()), str(arguments.frequencies), str(max_iter)]
     outcome = subprocess.run(
         command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True
     )
