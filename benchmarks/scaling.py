@@ -1,11 +1,12 @@
 """How the time of a step grows with rows and columns, and what a second process is worth.
 
-    python benchmarks/scaling.py [--only rows columns processes] [--rows 200000]
+    python benchmarks/scaling.py [--only rows columns processes] [--rows 200000] [--rounds 3]
 
 "rows" and "columns" time gradient steps on random data in this process, as `speed.py` does. "processes" fits
 a random table on disk with one process and with two, each on a core of its own: seconds a sweep over all rows
 (medians, the first, which compiles, left out), seconds of the whole fit, and the bounds. One and two take
-turns, since the machine's own speed may drift. A picture is written beside the table.
+turns, since the machine's own speed may drift; so do two fits of half the rows each that know nothing of each
+other, which tell what the two cores can do at once. A picture is written beside the table.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from speed import STEPS, Case, sweep_call
 ROWS = (1000, 6000, 60_000, 600_000, 1_000_000)
 COLUMNS = (10, 100, 1000, 10_000)
 MOST_SCORES = 100
-N_FEATURES, N_TIMES, N_SWEEPS, N_ROUNDS = 100, 5, 10, 3
+N_FEATURES, N_TIMES, N_SWEEPS = 100, 5, 10
 BAR_ROWS, BAR_PROCESSES = 110.0, 1.7
 
 
@@ -111,23 +112,38 @@ def work(path: str, n_processes: int, index: int, port: int) -> None:
         print(json.dumps({"seconds": seconds, "sweep": sweep, "bound": model.elbo_}), flush=True)
 
 
+def started(path: Path, n_processes: int, index: int, core: int, port: int = 0) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, __file__, "--work", str(path), str(n_processes), str(index), str(port)],
+        stdout=subprocess.PIPE,
+        text=True,
+        # before the process starts a thread: threads stay where they were started
+        preexec_fn=partial(os.sched_setaffinity, 0, {core}),
+    )
+
+
+def said_by(process: subprocess.Popen[str]) -> dict[str, float]:
+    return json.loads(process.communicate()[0].splitlines()[-1])
+
+
 def fit_by(n_processes: int, path: Path) -> dict[str, float]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    parts = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--work", str(path), str(n_processes), str(index), str(port)],
-            stdout=subprocess.PIPE,
-            text=True,
-            # before the process starts a thread: threads stay where they were started
-            preexec_fn=partial(os.sched_setaffinity, 0, {core}),
-        )
-        for index, core in enumerate(sorted(os.sched_getaffinity(0))[:n_processes])
-    ]
-    output = [part.communicate()[0] for part in parts]
-    found = json.loads(output[0].splitlines()[-1])
+    cores = sorted(os.sched_getaffinity(0))[:n_processes]
+    parts = [started(path, n_processes, index, core, port) for index, core in enumerate(cores)]
+    found = said_by(parts[0])
+    for part in parts[1:]:
+        part.communicate()
     CONSOLE.print(n_processes, "processes", found)
+    return found
+
+
+def fits_apart(path: Path) -> dict[str, float]:
+    """Two fits of a table at the same time that know nothing of each other: the slower one."""
+    parts = [started(path, 1, 0, core) for core in sorted(os.sched_getaffinity(0))[:2]]
+    found = max((said_by(part) for part in parts), key=lambda one: one["sweep"])
+    CONSOLE.print("two fits apart, the slower", found)
     return found
 
 
@@ -135,12 +151,13 @@ def median_of(fits: tuple[dict[str, float], ...]) -> dict[str, float]:
     return {name: float(np.median([found[name] for found in fits])) for name in fits[0]}
 
 
-def measure_processes(n_rows: int) -> list[list[str]]:
+def measure_processes(n_rows: int, n_rounds: int) -> list[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.npy"
+        path, half = Path(folder) / "table.npy", Path(folder) / "half.npy"
         write_table(path, n_rows)
-        rounds = [(fit_by(1, path), fit_by(2, path)) for _ in range(N_ROUNDS)]
-    one, two = (median_of(each) for each in zip(*rounds, strict=True))
+        write_table(half, n_rows // 2)
+        rounds = [(fit_by(1, path), fit_by(2, path), fits_apart(half)) for _ in range(n_rounds)]
+    one, two, apart = (median_of(each) for each in zip(*rounds, strict=True))
     rows = []
     for number, found in ((1, one), (2, two)):
         step = found["sweep"] / STEPS
@@ -151,14 +168,18 @@ def measure_processes(n_rows: int) -> list[list[str]]:
     difference = abs(two["bound"] / one["bound"] - 1.0)
     gain = f"sweeps {one['sweep'] / two['sweep']:.2f} times faster (bar {BAR_PROCESSES}), "
     gain += f"fit {one['seconds'] / two['seconds']:.2f}, bounds differ by {difference:.1e} of them"
-    by_round = ", ".join(f"{one['sweep'] / two['sweep']:.2f}" for one, two in rounds)
-    return [*rows, ["two processes against one", "", "", f"{gain}; sweeps by round {by_round}"]]
+    by_round = ", ".join(f"{one['sweep'] / two['sweep']:.2f}" for one, two, _ in rounds)
+    rows.append(["two processes against one", "", "", f"{gain}; sweeps by round {by_round}"])
+    most = ", ".join(f"{one['sweep'] / apart['sweep']:.2f}" for one, _, apart in rounds)
+    gain = f"{one['sweep'] / apart['sweep']:.2f} times as many rows a second as one; by round {most}"
+    return [*rows, ["two fits of half the rows apart, the slower", "", "", gain]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=("rows", "columns", "processes"), nargs="*")
     parser.add_argument("--rows", type=int, default=200_000, help="of the table for processes")
+    parser.add_argument("--rounds", type=int, default=3, help="of one process, two, and two apart")
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
@@ -170,7 +191,7 @@ def main() -> None:
     with jax.enable_x64(True):
         rows += measure_rows() if "rows" in chosen else []
         rows += measure_columns() if "columns" in chosen else []
-    rows += measure_processes(arguments.rows) if "processes" in chosen else []
+    rows += measure_processes(arguments.rows, arguments.rounds) if "processes" in chosen else []
     columns = ["what", "milliseconds a step", "microseconds a row", "note"]
     title, pictures = (
         f"Time of a step with {N_FEATURES} features",
