@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -119,6 +120,25 @@ def test_a_thread_and_those_it_starts_do_not_break_in():
     outer.join()
     assert found == [os.SCHED_BATCH]
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what threads wait for")
+def test_threads_that_wait_for_messages_come_last():
+    """One that waits in epoll, as gloo's does, and one that waits for a lock."""
+    code = """
+import os, select, threading, time
+from srflvm import parallel
+lock, epoll = threading.Lock(), select.epoll()
+lock.acquire()
+waiting = [threading.Thread(target=wait, daemon=True) for wait in (epoll.poll, lock.acquire)]
+for thread in waiting:
+    thread.start()
+time.sleep(0.5)
+parallel._let_messages_wait()
+print(*(os.getpriority(os.PRIO_PROCESS, thread.native_id) for thread in waiting), os.nice(0))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["19", "0", "0"]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not pin processes")
