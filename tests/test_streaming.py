@@ -76,7 +76,7 @@ def test_compression_in_pieces_is_the_singular_value_decomposition(shape, offset
 
 def test_large_tables_are_sketched_in_one_pass(monkeypatch):
     """Squares that fall as 1 / k^2: the directions found keep all but 0.1 % of what the best ones keep."""
-    monkeypatch.setattr(compression, "_LARGEST_EXACT", 100)
+    monkeypatch.setattr(compression, "LARGEST_EXACT", 100)
     rng = np.random.default_rng(0)
     Y = rng.standard_normal((300, 250)) / np.arange(1.0, 251.0) @ np.linalg.qr(rng.normal(size=(250, 250)))[0]
     source = Watched(Y + 1e3)
