@@ -36,7 +36,7 @@ def with_holes():
 # Data and parameters; with more than N_LANDMARKS rows there are landmarks.
 CASES = {
     "race": (some_data, {}),
-    "early end": (some_data, {"tol": 1e3}),
+    "early end": (some_data, {"tol": 1e3, "init": "pca"}),
     "holes": (with_holes, {}),
     "sites with a pilot": (lambda: (some_data() > 0.0).astype(float), {"likelihood": "bernoulli"}),
     "landmarks": (lambda: some_data(N_ROWS), {}),

@@ -155,7 +155,8 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Z_std : array-like of shape (n, n_components), default=None
             Standard deviations of the latents; none means that Z is known exactly.
         """
-        return self._posterior.decode(*self._points(Z, Z_std))
+        latents, cholesky = self._points(Z, Z_std)
+        return self._posterior.decode(latents, cholesky)
 
     def category_probabilities(self, Z: Any, Z_std: Any = None) -> dict[Any, FloatArray]:
         """Probabilities of the codes of categorical columns at latent points.

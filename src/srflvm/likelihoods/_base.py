@@ -225,6 +225,8 @@ def gauss_hermite(function: Any, mean: Array, variance: Array, n_nodes: int = N_
 def whole_numbers(name: str, value: Any) -> Any:
     """A parameter that is a whole number or several, as an int or a tuple of them: likelihoods are keys of
     compiled programs."""
+    if isinstance(value, int):
+        return value
     numbers = np.asarray(value)
     if numbers.ndim > 1 or numbers.dtype.kind not in "iuf" or np.any(numbers != np.round(numbers)):
         raise ValueError(f"{name}={value!r}: give a whole number, or a tuple with one for each column.")
