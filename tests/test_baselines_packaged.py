@@ -51,6 +51,16 @@ def test_groups_stay_apart(name):
     assert accuracy(Z, labels) == 1.0
 
 
+def test_isomap_places_rows_among_those_it_has_room_for():
+    t = np.random.default_rng(0).uniform(0.0, 3.0, 300)
+    Y = np.column_stack([np.cos(t), np.sin(t), 0.2 * t])
+    all_rows, some = (make("Isomap", n_components=1, max_rows=most, random_state=0) for most in (300, 100))
+    Z = some.fit_transform(Y)
+    assert Z.shape == (300, 1)
+    assert abs(np.corrcoef(Z[:, 0], all_rows.fit_transform(Y)[:, 0])[0, 1]) > 0.99
+    assert abs(np.corrcoef(Z[:, 0], t)[0, 1]) > 0.99
+
+
 UMAP_PROGRAM = """
 import sys, numpy as np
 from srflvm.baselines import make

@@ -170,10 +170,12 @@ def test_the_best_of_table_three_is_that_of_its_data(store):
 
 def test_sizes_that_failed_are_not_the_best(monkeypatch):
     Y = load_digits().rows(np.arange(200)).Y.astype(float)
-    fills = [np.full(Y.shape, np.nan), Y + 0.5, Y + 0.25]
+    fills = [("rank 1", np.full(Y.shape, np.nan)), ("rank 2", Y + 0.5), ("rank 3", Y + 0.25)]
     monkeypatch.setattr(worker, "_fills", lambda task, holes: fills)
     task = Task("imputation", "digits", "mean", share=0.3)
-    np.testing.assert_allclose(worker.measure(task)["scores"], 0.25**2)
+    measured = worker.measure(task)
+    np.testing.assert_allclose(measured["scores"], 0.25**2)
+    assert measured["note"] == "rank 3"
     monkeypatch.setattr(worker, "_fills", lambda task, holes: fills[:1])
     with pytest.raises(ArithmeticError, match="not finite"):
         worker.measure(task)

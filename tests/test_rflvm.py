@@ -89,6 +89,14 @@ def test_same_seed_same_embedding():
     np.testing.assert_allclose(np.diag(kernel), 1.0)
 
 
+def test_time_ends_chains():
+    _, model = fit_curve("gaussian", max_seconds=1e-9)
+    assert model.n_iter_ == 20
+    assert not model.converged_
+    with pytest.raises(ValueError, match="max_seconds=0"):
+        fit_curve("gaussian", max_seconds=0)
+
+
 def test_holes_are_filled():
     _, Y = curve("gaussian")
     holes = np.random.default_rng(0).random(Y.shape) < 0.1

@@ -14,6 +14,9 @@ from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 
 
+_ROWS_AT_ONCE = 2000
+
+
 class _System:
     """Keeps the parameters that all have. Others are passed on to the package."""
 
@@ -44,15 +47,33 @@ class LDA(_System):
 
 
 class Isomap(_System):
-    """Isomap with five neighbours, of rows as they are; it has no random part."""
+    """Isomap with five neighbours, of rows as they are.
+
+    Distances along the graph of N rows take 8 N^2 bytes. Of more than `max_rows` rows, as many are drawn and
+    embedded, and the others placed by their distances along the graph to those; only then is there a random
+    part.
+    """
+
+    def __init__(
+        self, n_components: int = 2, random_state: Any = None, max_rows: int = 10_000, **settings: Any
+    ) -> None:
+        super().__init__(n_components, random_state, **settings)
+        self.max_rows = max_rows
 
     def fit_transform(self, Y: Any) -> FloatArray:
         from sklearn import manifold
 
+        Y = _entries(Y)
+        model = manifold.Isomap(n_components=self.n_components, **self.settings)
         with warnings.catch_warnings():  # separate groups of rows are joined at their nearest points
             warnings.filterwarnings("ignore", "The number of connected components")
             warnings.filterwarnings("ignore", category=_sparse_efficiency_warning())
-            return manifold.Isomap(n_components=self.n_components, **self.settings).fit_transform(_entries(Y))
+            if len(Y) <= self.max_rows:
+                return model.fit_transform(Y)
+            drawn = check_random_state(self.random_state).permutation(len(Y))[: self.max_rows]
+            model.fit(Y[drawn])
+            starts = range(0, len(Y), _ROWS_AT_ONCE)
+            return np.vstack([model.transform(Y[start : start + _ROWS_AT_ONCE]) for start in starts])
 
 
 class NMF(_System):

@@ -104,20 +104,21 @@ def _imputation(task: Task, Y: FloatArray) -> dict[str, Any]:
     started = time.perf_counter()
     fills, std, n_components = _own_fill(task, holes) if task.path == OURS else (_fills(task, holes), None, 0)
     seconds = time.perf_counter() - started
-    errors = [float(np.mean((fill - Y)[scored] ** 2)) for fill in fills]
+    errors = [float(np.mean((fill - Y)[scored] ** 2)) for _, fill in fills]
     if not np.isfinite(errors).any():
         raise ArithmeticError(f"{task.system} returned entries that are not finite.")
     best = int(np.nanargmin(errors))
+    note, fill = fills[best]
     own = []
     if std is not None:
-        own = [float(np.mean((np.abs(fills[0] - Y) <= NORMAL_QUANTILE * std)[scored])), n_components]
+        own = [float(np.mean((np.abs(fill - Y) <= NORMAL_QUANTILE * std)[scored])), n_components]
+        note = f"{note}, 90 % intervals cover {own[0]:.3f}"
     shown = np.linspace(0, len(Y) - 1, SHOWN_ROWS).astype(int)
-    arrays = {"truth": Y[shown], "holes": holes[shown], "filled": np.where(scored, fills[best], Y)[shown]}
-    note = f"{own[1]} components, 90 % intervals cover {own[0]:.3f}" if own else ""
+    arrays = {"truth": Y[shown], "holes": holes[shown], "filled": np.where(scored, fill, Y)[shown]}
     return {"scores": [errors[best], *own], "seconds": seconds, "note": note, "arrays": arrays}
 
 
-def _own_fill(task: Task, holes: FloatArray) -> tuple[list[FloatArray], FloatArray, int]:
+def _own_fill(task: Task, holes: FloatArray) -> tuple[list[tuple[str, FloatArray]], FloatArray, int]:
     """Our fill, or the reconstruction of all entries if none is missing, its standard deviations, and the
     number of components chosen."""
     from srflvm import SRFLVM, SRFLVMImputer
@@ -130,20 +131,25 @@ def _own_fill(task: Task, holes: FloatArray) -> tuple[list[FloatArray], FloatArr
         mean, std = model.impute(holes, return_std=True)
     else:
         mean, std = model.inverse_transform(model.embedding_, return_std=True)
-    return [np.asarray(mean)], np.asarray(std), int(imputer.n_components_)
+    chosen = int(imputer.n_components_)
+    return [(f"{chosen} components", np.asarray(mean))], np.asarray(std), chosen
 
 
-def _fills(task: Task, holes: FloatArray) -> list[FloatArray]:
-    """What a system makes of Y, for every setting that it has; it is scored at the best, in its favour."""
+def _fills(task: Task, holes: FloatArray) -> list[tuple[str, FloatArray]]:
+    """What a system makes of Y, for every setting that it has, with that setting in words; it is scored at
+    the best, in its favour."""
     if not task.path:
         from srflvm.baselines.imputers import RIVALS
 
-        return [filled for _, filled in RIVALS[task.system](holes)]
-    sizes = (2,) if task.quick else IMPUTING_COMPONENTS
-    systems = [make(task, n_components=size) for size in sizes]
-    if not hasattr(systems[0], "reconstruct"):
-        raise TypeError(f"{task.system} does not reconstruct entries.")
-    return [np.asarray(system.reconstruct(holes)) for system in systems]
+        return list(RIVALS[task.system](holes))
+    fills = []
+    for size in (2,) if task.quick else IMPUTING_COMPONENTS:
+        system = make(task, n_components=size)
+        if not hasattr(system, "reconstruct"):
+            raise TypeError(f"{task.system} does not reconstruct entries.")
+        filled = np.asarray(system.reconstruct(holes))
+        fills.append((", ".join(filter(None, (f"{size} components", said_by(system)))), filled))
+    return fills
 
 
 def make(task: Task, **more: Any) -> Any:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from srflvm._types import FloatArray
-from srflvm._validation import check_choice, check_count
+from srflvm._validation import check_choice, check_count, check_positive
 from srflvm.baselines.rflvm import _diagnostics
 from srflvm.baselines.rflvm._chains import Chains
 from srflvm.baselines.rflvm._families import FAMILIES
@@ -51,8 +51,8 @@ class RFLVM(BaseEstimator):
     The original sets latents to their best values instead of sampling them, and fixes the amplitude at one.
 
     A fit stops when split R-hat of the log joint density over the kept draws is below 1.05 and their
-    effective sample size above 50, or after `n_burn + n_samples` sweeps. Of s sweeps the first
-    min(s / 2, n_burn) are not kept.
+    effective sample size above 50, after `n_burn + n_samples` sweeps, or after `max_seconds`. Of s sweeps the
+    first min(s / 2, n_burn) are not kept.
 
     Parameters
     ----------
@@ -64,6 +64,8 @@ class RFLVM(BaseEstimator):
     n_chains : int, default=1
         Run in turn, 20 sweeps each; diagnostics compare them, and the embedding comes from the one whose log
         joint density is highest on average.
+    max_seconds : float or None, default=None
+        Looked at every 20 sweeps.
     random_state : int, RandomState instance or None, default=None
     callbacks : sequence of callables, default=()
         Called with a `SweepProgress` every 20 sweeps; one that returns True ends all chains.
@@ -94,6 +96,7 @@ class RFLVM(BaseEstimator):
         n_burn: int = 1000,
         n_samples: int = 1000,
         n_chains: int = 1,
+        max_seconds: float | None = None,
         random_state: Any = None,
         callbacks: Sequence[Callable[[SweepProgress], bool | None]] = (),
     ):
@@ -103,6 +106,7 @@ class RFLVM(BaseEstimator):
         self.n_burn = n_burn
         self.n_samples = n_samples
         self.n_chains = n_chains
+        self.max_seconds = max_seconds
         self.random_state = random_state
         self.callbacks = callbacks
 
@@ -150,6 +154,8 @@ class RFLVM(BaseEstimator):
         for name in ("n_components", "n_frequencies", "n_samples", "n_chains"):
             check_count(name, getattr(self, name))
         check_count("n_burn", self.n_burn, 0)
+        if self.max_seconds is not None:
+            check_positive("max_seconds", self.max_seconds)
 
     def _run_chains(self, Y: FloatArray, keeps_functions: bool) -> Chains:
         """All chains until they agree, a callback stops them, or the last sweep is made."""
@@ -163,7 +169,8 @@ class RFLVM(BaseEstimator):
             chains.advance(min(_SWEEPS_AT_ONCE, most - chains.n_sweeps))
             if chains.n_sweeps <= _SWEEPS_AT_ONCE:
                 compiled = time.perf_counter()
-            is_stopped = self._report(chains, most, begun) or self._has_converged(chains)
+            is_late = self.max_seconds is not None and time.perf_counter() - begun > self.max_seconds
+            is_stopped = self._report(chains, most, begun) or self._has_converged(chains) or is_late
         n_timed = chains.n_sweeps - min(_SWEEPS_AT_ONCE, most)
         elapsed = time.perf_counter() - (compiled if n_timed else begun)
         self.seconds_per_sweep_ = elapsed / self.n_chains / (n_timed or chains.n_sweeps)
