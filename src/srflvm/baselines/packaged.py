@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 
-
 _ROWS_AT_ONCE = 2000
 
 

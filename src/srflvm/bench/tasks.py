@@ -50,7 +50,7 @@ _LIMITED_CHAIN = {"max_seconds": 240.0}
 _TABLE_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "embedding": {"N-RFLVM": _LIMITED_CHAIN, "B-RFLVM": _LIMITED_CHAIN},
     "neighbours": {
-        **dict.fromkeys(("VAE", "NBVAE", "CVQ-VAE"), {"n_epochs": 20}),
+        **{name: {"n_epochs": 20} for name in ("VAE", "NBVAE", "CVQ-VAE")},
         "BGPLVM": {"max_iter": 200},
     },
     "imputation": {"G-RFLVM": {"max_seconds": 60.0}, "BGPLVM": {"n_inducing": 20, "max_iter": 20}},
