@@ -137,6 +137,19 @@ def test_report_has_means_paper_best_and_failures(store):
     assert "| PCA | **1.50 ± 0.71** (paper 0.056 ± 0.010) |" in times
 
 
+def test_tables_are_drawn_beside_the_paper(store):
+    tasks = plan("table2", seeds=1, only=["mnist", "PCA", "t-SNE"])
+    for task, seconds in zip(tasks, (2.0, 30.0), strict=True):
+        store.put(task, Outcome((0.5,), seconds))
+    figure = pictures.beside_the_paper(tables.build("table2", tasks, store))
+    (axis,) = figure.axes
+    ours, published = (line.get_xdata() for line in axis.lines)
+    np.testing.assert_allclose(ours, [2.0, 30.0])
+    np.testing.assert_allclose(published, [0.056, np.nan])
+    assert axis.get_xscale() == "log"
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["PCA", "t-SNE"]
+
+
 def test_tables_three_and_four(store, tmp_path):
     three = plan("table3", seeds=5, only=["VAE", "mnist-full"])
     (task,) = three

@@ -14,30 +14,44 @@ from srflvm.bench.tasks import Task
 from srflvm.plot import require_matplotlib
 
 
-def are_drawn(experiment: str) -> bool:
-    """Whether the experiment has pictures."""
-    return experiment in ("table3", "weights", "reconstructions", "manifold")
-
-
 def draw(
     experiment: str, report: Report, tasks: Sequence[Task], store: Store, folder: Path, suffix: str
 ) -> list[Path]:
-    """Write the pictures of an experiment; their files. None for tables without any."""
-    if experiment == "table3":
-        return [_saved(neighbours(report), folder / f"table3{suffix}.png")]
-    if experiment == "weights":
-        return [_saved(kernels(tasks, store), folder / f"weights{suffix}.png")]
-    if experiment == "reconstructions":
-        return [_saved(reconstructions(tasks, store), folder / f"reconstructions{suffix}.png")]
-    if experiment == "manifold":
-        sizes = {task.data for task in tasks if task.system in ("N-OURS", "B-OURS")}
-        size = next(iter(sizes), "").split()[-1:]
-        shown = [task for task in tasks if not size or task.data.endswith(size[0])]
-        return [
-            _saved(kernels(shown, store), folder / f"manifold{suffix}.png"),
-            _saved(wall_times(tasks, store), folder / f"manifold-seconds{suffix}.png"),
-        ]
-    return []
+    """Write the pictures of an experiment; their files."""
+    drawn = {
+        "table3": lambda: {"": neighbours(report)},
+        "weights": lambda: {"": kernels(tasks, store)},
+        "reconstructions": lambda: {"": reconstructions(tasks, store)},
+        "manifold": lambda: {"": kernels(_of_one_size(tasks), store), "-seconds": wall_times(tasks, store)},
+    }.get(experiment, lambda: {"": beside_the_paper(report)})()
+    return [_saved(figure, folder / f"{experiment}{part}{suffix}.png") for part, figure in drawn.items()]
+
+
+def _of_one_size(tasks: Sequence[Task]) -> list[Task]:
+    """The fits to curves of the size that all likelihoods have."""
+    sizes = {task.data for task in tasks if task.system in ("N-OURS", "B-OURS")}
+    size = next(iter(sizes), "").split()[-1:]
+    return [task for task in tasks if not size or task.data.endswith(size[0])]
+
+
+def beside_the_paper(report: Report) -> Any:
+    """A panel for each column of a table: our value of every system (filled) and the paper's (hollow). What
+    is better when lower is on a logarithmic axis."""
+    names = list(report.rows)
+    figure, axes = _subplots(1, len(report.columns), (2.0, 0.8 + 0.22 * len(names)))
+    for column, (title, axis) in enumerate(zip(report.columns, axes[0], strict=True)):
+        cells = [cells[column] for cells in report.rows.values()]
+        paper = [float(cell.paper.split()[0]) if cell.paper else np.nan for cell in cells]
+        axis.plot([cell.value for cell in cells], range(len(names)), "o", color="C0", label="here")
+        axis.plot(paper, range(len(names)), "o", color="C1", fillstyle="none", label="paper")
+        axis.set_title(title, fontsize=9)
+        axis.set(xscale="log" if report.lower_is_better else "linear", yticks=range(len(names)))
+        axis.set_yticklabels(names if column == 0 else [], fontsize=8)
+        axis.tick_params(axis="x", which="both", labelsize=7)
+        axis.grid(axis="y", alpha=0.3)
+        axis.invert_yaxis()
+    axes[0, 0].legend(fontsize=7)
+    return figure
 
 
 def neighbours(report: Report) -> Any:

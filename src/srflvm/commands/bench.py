@@ -60,8 +60,7 @@ def bench(
     folder = None if data is None else str(data)
     tasks = plan(name, seeds=seeds, quick=quick, only=only or (), folder=folder)
     output.mkdir(parents=True, exist_ok=True)
-    if pictures.are_drawn(name):
-        require_matplotlib()
+    require_matplotlib()
     with closing(Store(store or output / "fits.sqlite")) as fits:
         for file in known or ():
             _take_in(fits, file)
