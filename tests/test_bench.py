@@ -69,6 +69,8 @@ def test_an_interrupted_run_goes_on(monkeypatch, store):
     assert ran == [(0, 7.0), (1, 7.0), (1, 7.0), (2, 7.0)]
     running.run(tasks, store, retry=True, **quiet)
     assert ran[4:] == [(2, 7.0)]
+    running.run(tasks, store, with_arrays=True, **quiet)
+    assert ran[5:] == [(0, 7.0), (1, 7.0)]
     running.run([stub("fine", 9)], store, total=0.0, **quiet)
     assert store.get(stub("fine", 9)) is None
 

@@ -26,10 +26,12 @@ def run(
     budget: float,
     total: float = float("inf"),
     retry: bool = False,
+    with_arrays: bool = False,
     console: Console | None = None,
 ) -> None:
     """Run what is not in the store. After `total` seconds nothing more is begun; what is left, and
-    a fit that this cuts short, is not recorded. `retry` runs failures again."""
+    a fit that this cuts short, is not recorded. `retry` runs failures again, `with_arrays` also fits that the
+    store knows by their scores alone."""
     ends = time.monotonic() + total
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -38,7 +40,10 @@ def run(
             progress.update(bar, description=f"{task.data}, {task.system}, seed {task.seed}")
             known = store.get(task)
             left = min(budget, ends - time.monotonic())
-            if (known is None or (retry and known.failure)) and left > 1.0:
+            is_due = known is None or (
+                retry if known.failure else with_arrays and not store.array_file(task).exists()
+            )
+            if is_due and left > 1.0:
                 outcome = fit(task, left, store.array_file(task))
                 if outcome.failure and left < budget and time.monotonic() >= ends:
                     continue

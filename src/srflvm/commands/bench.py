@@ -70,6 +70,7 @@ def bench(
             budget=budget or (QUICK_BUDGET if quick else 86400.0),
             total=QUICK_TOTAL if quick else float("inf"),
             retry=retry,
+            with_arrays=name in ("manifold", "weights", "reconstructions"),
             console=console,
         )
         built = tables.build(name, tasks, fits)
