@@ -191,6 +191,8 @@ def test_advance_stops_at_the_first_converged_sweep():
     assert run.history == (-16.0, -9.0, -4.0, -1.0)
     assert run.converged
     assert not advance(CLOCK, start(CLOCK), 20).converged
+    later = advance(CLOCK, start(CLOCK), 20, tolerance=3.5, window=1, fewest_sweeps=6)
+    assert (later.n_sweeps, later.converged) == (6, True)
 
 
 def test_callbacks_see_every_sweep():

@@ -55,6 +55,14 @@ def test_s_curve_data_of_other_kinds_have_the_moments_they_promise(likelihood):
         make_s_curve_gp(likelihood="gamma")
 
 
+def test_more_sweeps_than_automatic_reach_a_higher_bound():
+    """A bound that is flat at large steps is not one that has converged."""
+    Y = make_s_curve_gp(80, 20, random_state=0).Y
+    automatic, asked_for = fit(Y, init="pca"), fit(Y, init="pca", max_iter=100)
+    assert asked_for.n_iter_ >= 90
+    assert asked_for.elbo_ > automatic.elbo_
+
+
 @pytest.fixture(scope="module")
 def s_curve():
     data = make_s_curve_gp(300, 60, random_state=3)

@@ -247,13 +247,15 @@ def advance(
     schedule: Schedule,
     tolerance: float = 0.0,
     window: int = 5,
+    fewest_sweeps: int = 0,
     callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Take `run` up to `n_sweeps` further.
 
-    Stops early when the smoothed bound has stopped rising (`has_converged`), when a callback returns
-    True, or on Ctrl-C after at least one sweep, which is swallowed and noted in `Run.interrupted`. The
-    random numbers of a sweep depend on `key` and on the sweep's number only: stopping and going on
+    Stops early when the smoothed bound has stopped rising (`has_converged`) and the run has made
+    `fewest_sweeps`, when a callback returns True, or on Ctrl-C after at least one sweep, which is swallowed
+    and noted in `Run.interrupted`. The random numbers of a sweep depend on `key` and on the sweep's number
+    only: stopping and going on
     changes nothing.
     """
     callbacks = tuple(callbacks)
@@ -261,7 +263,8 @@ def advance(
     for _ in range(n_sweeps):
         try:
             swept = _one_sweep(model, run, key, data, schedule)
-            run = replace(swept, converged=has_converged(swept.history, tolerance, window))
+            is_flat = has_converged(swept.history, tolerance, window)
+            run = replace(swept, converged=is_flat and swept.n_sweeps >= fewest_sweeps)
             wishes = [bool(callback(run)) for callback in callbacks]
             run = replace(run, stopped=any(wishes))
         except KeyboardInterrupt:

@@ -79,7 +79,8 @@ class SRFLVM(Queries):
         down to 2.
     tol : float, default=1e-3
         Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps (three, where
-        less than 20 are to be made), or in batches by less than this an epoch. 0 never stops early.
+        less than 20 are to be made), or in batches by less than this an epoch. Of a `max_iter` of 20 or more
+        for complete Gaussian data, nine tenths are always made. 0 never stops early.
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"

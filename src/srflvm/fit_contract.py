@@ -37,6 +37,7 @@ class Options:
     callbacks: tuple[Callback, ...] = ()
     journal: Journal = field(default_factory=NoJournal)
     stage: str = "fit"
+    settling_share: float = 0.0
 
     @property
     def init_name(self) -> str:

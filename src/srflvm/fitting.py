@@ -250,6 +250,7 @@ class _Course:
                 schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
                 tolerance=tol * self.problem.n_entries,
                 window=self._window(entrant),
+                fewest_sweeps=int(self.options.settling_share * self.options.max_iter) - entrant.n_skipped,
                 callbacks=[report, *more_callbacks],
             )
             return replace(run, interrupted=run.interrupted or is_interrupted)

@@ -48,6 +48,7 @@ def options(estimator: Any, problem: Problem, n_rows: int | None = None, rows: A
         learning_rate=learning_rate(estimator, problem),
         dtype=np.dtype(estimator.dtype),
         callbacks=callbacks,
+        settling_share=settling_share(estimator, problem),
     )
 
 
@@ -75,6 +76,17 @@ def automatic_sweeps(problem: Problem) -> int:
     long steps, and few sweeps do."""
     fewest = 12 if isinstance(problem, SharedProblem) else 25
     return int(np.clip(1000 * fewest // problem.n_rows, fewest, 4 * fewest))
+
+
+def settling_share(estimator: Any, problem: Problem) -> float:
+    """The share of the sweeps before which a bound that no longer rises is not taken for converged.
+
+    Large steps hold the bound down, and the smaller ones at the end of a schedule raise it again: who asks
+    for many sweeps would else get a lower bound than from few. Schedules that are automatic or short, and
+    those of expensive sweeps, one precision for every entry, end at once.
+    """
+    is_asked_for = estimator.max_iter != "auto" and estimator.max_iter >= 20
+    return 0.9 if is_asked_for and isinstance(problem, SharedProblem) else 0.0
 
 
 def learning_rate(estimator: Any, problem: Problem) -> float:
