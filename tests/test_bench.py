@@ -196,6 +196,14 @@ def test_sizes_that_failed_are_not_the_best(monkeypatch):
         worker.measure(task)
 
 
+def test_notes_are_given_once_for_a_row():
+    same, other = report.Cell(0.5, "0.5", note="short"), report.Cell(0.5, "0.5", note="long")
+    rows = {"all": (same, same), "each": (same, other), "one": (report.Cell(0.5, "0.5"), other)}
+    text = report.markdown(report.Report("title", ("a", "b"), rows), "")
+    notes = [line for line in text.splitlines() if line.startswith("- ")]
+    assert notes == ["- all: short", "- each, a: short", "- each, b: long", "- one, b: long"]
+
+
 def test_chains_tell_how_far_they_came():
     class Chain:
         rhat_, ess_, n_iter_ = {"log_joint": 1.234}, {"log_joint": 17.2}, 300

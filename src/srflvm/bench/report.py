@@ -93,12 +93,16 @@ def markdown(
 
 
 def _listed(title: str, report: Report, of: Callable[[Cell], str]) -> list[str]:
-    lines = [
-        f"- {name}, {column}: {of(cell)}"
-        for name, cells in report.rows.items()
-        for column, cell in zip(report.columns, cells, strict=True)
-        if of(cell)
-    ]
+    """What cells say, once for all columns of a row that say the same."""
+    lines = []
+    for name, cells in report.rows.items():
+        columns: dict[str, list[str]] = {}
+        for column, cell in zip(report.columns, cells, strict=True):
+            if of(cell):
+                columns.setdefault(of(cell), []).append(column)
+        for text, where in columns.items():
+            place = [name] if len(where) == len(cells) > 1 else [name, *where]
+            lines.append(f"- {', '.join(place)}: {text}")
     return ["", f"{title}:", "", *lines] if lines else []
 
 
