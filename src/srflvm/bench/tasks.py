@@ -157,6 +157,7 @@ def _table_plan(experiment: str, seeds: int, quick: bool, folder: str | None) ->
         for system in systems
         for share in shares
         if not (system in RIVALS and share == 0.0)
+        and not (system in (SAME_SIZE, LONG_CHAIN) and name not in ("mnist", *QUICK_DATA))
         for seed in range(seeds if kind == "embedding" else 1)
     ]
 
