@@ -46,7 +46,7 @@ def main() -> None:
     means = [f"{np.mean([float(row[column]) for row in rows]):.4f}" for column in (2, 3)]
     columns = ["seed", "start", "R² of the latents", "coverage of 90 % intervals", "seconds"]
     title = "The S-curve of the paper's appendix"
-    report("manifold", title, columns, [*rows, ["mean", "", *means, ""]], "python benchmarks/manifold.py")
+    report("s_curve", title, columns, [*rows, ["mean", "", *means, ""]], "python benchmarks/manifold.py")
 
 
 if __name__ == "__main__":
