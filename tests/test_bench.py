@@ -150,6 +150,7 @@ def test_tables_are_drawn_beside_the_paper(store):
     np.testing.assert_allclose(published, [0.056, np.nan])
     assert axis.get_xscale() == "log"
     assert [label.get_text() for label in axis.get_yticklabels()] == ["PCA", "t-SNE"]
+    assert axis.get_ylim() == (1.5, -0.5)
 
 
 def test_tables_three_and_four(store, tmp_path):

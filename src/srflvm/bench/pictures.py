@@ -49,7 +49,7 @@ def beside_the_paper(report: Report) -> Any:
         axis.set_yticklabels(names if column == 0 else [], fontsize=8)
         axis.tick_params(axis="x", which="both", labelsize=7)
         axis.grid(axis="y", alpha=0.3)
-        axis.invert_yaxis()
+        axis.set_ylim(len(names) - 0.5, -0.5)  # the first on top, and all panels alike
     axes[0, 0].legend(fontsize=7)
     return figure
 
@@ -122,6 +122,9 @@ def wall_times(tasks: Sequence[Task], store: Store) -> Any:
                 axis.loglog(*zip(*curve, strict=True), marker="o", label=system)
         axis.set(xlabel=name, ylabel="seconds of a fit")
         if axis.lines:
+            sizes = sorted({size for line in axis.lines for size in np.asarray(line.get_xdata())})
+            axis.set_xticks(sizes, [str(size) for size in sizes])
+            axis.set_xticks([], minor=True)
             axis.legend(fontsize=8)
     return figure
 
