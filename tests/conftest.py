@@ -43,3 +43,13 @@ def saved(model, tmp_path_factory):
 @pytest.fixture
 def target(tmp_path):
     return tmp_path / "model.srflvm"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Of fits of `srflvm bench`, empty."""
+    from srflvm.bench.store import Store
+
+    opened = Store(tmp_path / "deep" / "fits.sqlite")
+    yield opened
+    opened.close()

@@ -13,19 +13,11 @@ from typer.testing import CliRunner
 
 from srflvm.baselines import SYSTEMS
 from srflvm.baselines.rflvm import RFLVM
-from srflvm.bench import paper, pictures, report, running, tables, views, worker
+from srflvm.bench import paper, running, views, worker
 from srflvm.bench.store import Outcome, Store
 from srflvm.bench.tasks import TABLE1_DATA, TABLE1_SYSTEMS, Task, plan
 from srflvm.cli import app
-from srflvm.datasets import load_digits, make_s_curve_gp
-from srflvm.datasets.synthetic import s_curve_kernel
-
-
-@pytest.fixture
-def store(tmp_path):
-    opened = Store(tmp_path / "deep" / "fits.sqlite")
-    yield opened
-    opened.close()
+from srflvm.datasets import load_digits
 
 
 @pytest.fixture
@@ -111,79 +103,6 @@ def test_worker_refuses_what_is_not_finite(monkeypatch):
         worker.measure(stub("infinite"))
 
 
-def test_report_has_means_paper_best_and_failures(store):
-    tasks = [
-        Task("embedding", "mnist", name, seed=seed) for name in ("PCA", "VAE", "t-SNE") for seed in (0, 1)
-    ]
-    outcomes = [
-        Outcome((0.3,), 1.0),
-        Outcome((0.4,), 2.0),
-        Outcome((0.6,), 9.0, note="ran well"),
-        Outcome(failure="odd"),
-        None,
-        None,
-    ]
-    for task, outcome in zip(tasks, outcomes, strict=True):
-        if outcome is not None:
-            store.put(task, outcome)
-    text = report.markdown(tables.build("table1", tasks, store), "srflvm bench table1")
-    assert "| PCA | 0.350 ± 0.071 (paper 0.365 ± 0.012) |" in text
-    assert "| VAE | **0.600 (1 of 2)** (paper 0.643 ± 0.021) |" in text
-    assert "| t-SNE | - |" in text
-    assert "- VAE, mnist: odd" in text
-    assert "`srflvm bench table1`" in text
-    assert "- VAE, mnist: ran well" in text
-    made = [outcome for task in tasks if (outcome := store.get(task))]
-    assert "scikit-learn" in report.markdown(tables.build("table1", tasks, store), "", made)
-    times = report.markdown(tables.build("table2", tasks, store), "")
-    assert "| PCA | **1.50 ± 0.71** (paper 0.056 ± 0.010) |" in times
-
-
-def test_tables_are_drawn_beside_the_paper(store):
-    tasks = plan("table2", seeds=1, only=["mnist", "PCA", "t-SNE"])
-    for task, seconds in zip(tasks, (2.0, 30.0), strict=True):
-        store.put(task, Outcome((0.5,), seconds))
-    figure = pictures.beside_the_paper(tables.build("table2", tasks, store))
-    (axis,) = figure.axes
-    ours, published = (line.get_xdata() for line in axis.lines)
-    np.testing.assert_allclose(ours, [2.0, 30.0])
-    np.testing.assert_allclose(published, [0.056, np.nan])
-    assert axis.get_xscale() == "log"
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["PCA", "t-SNE"]
-    assert axis.get_ylim() == (1.5, -0.5)
-
-
-def test_tables_three_and_four(store, tmp_path):
-    three = plan("table3", seeds=5, only=["VAE", "mnist-full"])
-    (task,) = three
-    store.put(task, Outcome(tuple(np.linspace(0.7, 0.8, 9)), 3.0))
-    built = tables.build("table3", three, store)
-    assert built.rows["mnist-full, VAE"][0][1:3] == ("0.700", "0.728")
-    (drawn,) = pictures.draw("table3", built, three, store, tmp_path, "")
-    assert drawn.stat().st_size > 1000
-    four = plan("table4", seeds=1, only=["BGPLVM", "mean", "brendan"])
-    assert [(each.system, each.share) for each in four if each.system == "mean"] == [
-        ("mean", 0.1),
-        ("mean", 0.3),
-        ("mean", 0.6),
-    ]
-    built = tables.build("table4", four, store)
-    assert [cell.paper for cell in built.rows["BGPLVM"]] == ["0.006", "0.041", "0.087", "0.197"]
-
-
-def test_the_best_of_table_three_is_that_of_its_data(store):
-    tasks = plan("table3", seeds=1, only=["VAE", "Isomap", "cifar-10-32", "mnist-full"])
-    scores = {"cifar-10-32": {"VAE": 0.2, "Isomap": 0.1}, "mnist-full": {"VAE": 0.5, "Isomap": 0.7}}
-    for task in tasks:
-        store.put(task, Outcome((scores[task.data][task.system],) * 9, 1.0))
-    made = [Outcome(date=date, machine="a machine") for date in ("2026-01-02T03", "2026-02-03T04")]
-    text = report.markdown(tables.build("table3", tasks, store), "", made)
-    assert "| cifar-10-32, VAE | **0.200**" in text
-    assert "| cifar-10-32, Isomap | 0.100" in text
-    assert "| mnist-full, Isomap | **0.700**" in text
-    assert "from fits made on 2026-01-02 to 2026-02-03: a machine." in text
-
-
 def test_sizes_that_failed_are_not_the_best(monkeypatch):
     Y = load_digits().rows(np.arange(200)).Y.astype(float)
     fills = [("rank 1", np.full(Y.shape, np.nan)), ("rank 2", Y + 0.5), ("rank 3", Y + 0.25)]
@@ -195,14 +114,6 @@ def test_sizes_that_failed_are_not_the_best(monkeypatch):
     monkeypatch.setattr(worker, "_fills", lambda task, holes: fills[:1])
     with pytest.raises(ArithmeticError, match="not finite"):
         worker.measure(task)
-
-
-def test_notes_are_given_once_for_a_row():
-    same, other = report.Cell(0.5, "0.5", note="short"), report.Cell(0.5, "0.5", note="long")
-    rows = {"all": (same, same), "each": (same, other), "one": (report.Cell(0.5, "0.5"), other)}
-    text = report.markdown(report.Report("title", ("a", "b"), rows), "")
-    notes = [line for line in text.splitlines() if line.startswith("- ")]
-    assert notes == ["- all: short", "- each, a: short", "- each, b: long", "- one, b: long"]
 
 
 def test_chains_tell_how_far_they_came():
@@ -231,15 +142,6 @@ def test_a_store_that_is_none_is_refused(tmp_path):
     path.write_text("a,b\n1,2\n" * 100)
     with pytest.raises(OSError, match=r"results\.csv cannot be used as a file of finished fits"):
         Store(path)
-
-
-def test_arrays_of_a_fit_that_failed_are_not_shown(store):
-    task = Task("manifold", "s-curve gaussian 6x3", "PCA")
-    store.array_file(task).parent.mkdir(parents=True, exist_ok=True)
-    store.array_file(task).write_bytes(b"cut")
-    assert store.arrays(task) == {}
-    store.put(task, Outcome(failure="killed"))
-    assert store.arrays(task) == {}
 
 
 def test_imputation_of_column_means():
@@ -311,49 +213,6 @@ def test_what_is_stored_is_reported_without_a_fit(tmp_path, monkeypatch):
     arguments = ["bench", "table1", "--quick", "--only", "PCA", "--stored", "-o", str(tmp_path)]
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert "| PCA | - |" in (tmp_path / "table1-quick.md").read_text(encoding="utf-8")
-
-
-def test_the_s_curve_is_scored_against_its_truth(monkeypatch, store, tmp_path):
-    """With a system that knows the truth, up to an affine map."""
-
-    class Oracle:
-        def __init__(self, random_state, **settings):
-            self.curve = make_s_curve_gp(60, 12, random_state=random_state)
-
-        def fit_transform(self, Y):
-            np.testing.assert_array_equal(Y, self.curve.Y)
-            return self.curve.X @ [[0.0, 2.0], [-3.0, 1.0]] + 7.0
-
-        def kernel_matrix(self):
-            return s_curve_kernel(self.curve.X)
-
-    monkeypatch.setattr(worker, "make", lambda task: Oracle(task.seed))
-    tasks = plan("manifold", seeds=1, quick=True, only=["G-RFLVM"])
-    assert [task.data.split()[2] for task in tasks] == ["60x12", "30x12", "60x6"]
-    found = worker.measure(tasks[0])
-    np.testing.assert_allclose(found["scores"], 1.0, atol=1e-9)
-    store.put(tasks[0], Outcome(tuple(found["scores"]), 3.0))
-    store.array_file(tasks[0]).parent.mkdir()
-    np.savez(store.array_file(tasks[0]), **found["arrays"])
-    built = tables.build("manifold", tasks, store)
-    assert [cell.text for cell in next(iter(built.rows.values()))] == ["1.000", "1.000", "3.0"]
-    files = pictures.draw("manifold", built, tasks, store, tmp_path, "-quick")
-    assert [file.name for file in files] == ["manifold-quick.png", "manifold-seconds-quick.png"]
-
-
-def test_what_is_filled_is_shown(store, tmp_path):
-    (task,) = plan("reconstructions", seeds=1, quick=True)
-    assert (task.data, task.share, task.system) == ("digits", 0.6, "G-OURS")
-    found = worker.measure(dataclasses.replace(task, system="mean", path=""))
-    truth, holes, filled = (found["arrays"][name] for name in ("truth", "holes", "filled"))
-    np.testing.assert_array_equal(np.isnan(holes) | (filled == truth), True)
-    assert np.isfinite(filled).all()
-    store.array_file(task).parent.mkdir()
-    np.savez(store.array_file(task), **found["arrays"])
-    (drawn,) = pictures.draw(
-        "reconstructions", tables.build("table4", [task], store), [task], store, tmp_path, ""
-    )
-    assert drawn.stat().st_size > 1000
 
 
 def test_the_plan_of_weights():

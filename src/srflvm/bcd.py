@@ -255,8 +255,7 @@ def advance(
     Stops early when the smoothed bound has stopped rising (`has_converged`) and the run has made
     `fewest_sweeps`, when a callback returns True, or on Ctrl-C after at least one sweep, which is swallowed
     and noted in `Run.interrupted`. The random numbers of a sweep depend on `key` and on the sweep's number
-    only: stopping and going on
-    changes nothing.
+    only: stopping and going on changes nothing.
     """
     callbacks = tuple(callbacks)
     run = replace(run, interrupted=False, stopped=False)
