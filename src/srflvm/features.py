@@ -11,6 +11,8 @@ kernel whose spectral density the frequencies follow, and phi(x)'phi(x) = 1 exac
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import jax
@@ -46,6 +48,9 @@ _SINES = {
     np.dtype(np.float64): _Sine(3.1415926218032837, 3.178650954705639e-08, _series(11), np.int64),
 }
 
+# Up to so many latents, sums of products within a loop are faster than a matrix product before it.
+_FEW_LATENTS = 8
+
 
 def fourier_features(latents: Any, frequencies: Any) -> Any:
     """Features of each latent row; NumPy in, NumPy out, and the same for JAX.
@@ -74,9 +79,17 @@ def _fast_features(latents: Array, frequencies: Array) -> Array:
     of the frequencies written twice.
     """
     n_waves = len(frequencies)
-    phase = latents @ jnp.concatenate([frequencies, frequencies]).T
+    phase = _phases(latents, jnp.concatenate([frequencies, frequencies]))
     half_turns = jnp.repeat(jnp.array([0.0, 0.5], phase.dtype), n_waves, total_repeat_length=2 * n_waves)
     return n_waves**-0.5 * shifted_sine(phase, half_turns)
+
+
+def _phases(latents: Array, frequencies: Array) -> Array:
+    """w'x of every row and frequency. A sum over few latents is best made where the sine is, in one loop: a
+    matrix product would write all phases to memory to be read again."""
+    if latents.shape[1] > _FEW_LATENTS:
+        return latents @ frequencies.T
+    return reduce(add, (latents[:, q, None] * frequencies[None, :, q] for q in range(latents.shape[1])))
 
 
 def shifted_sine(phase: Array, half_turns: Array) -> Array:
