@@ -36,9 +36,10 @@ def test_features_have_unit_length(dtype, tolerance):
     np.testing.assert_allclose(jnp.sum(features**2, axis=1), 1.0, atol=tolerance)
 
 
+@pytest.mark.parametrize("size", [1, 2, 12])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (np.float64, 1e-14)])
-def test_numpy_and_jax_agree(dtype, tolerance):
-    latents, frequencies = some_inputs(dtype)
+def test_numpy_and_jax_agree(dtype, tolerance, size):
+    latents, frequencies = some_inputs(dtype, size=size)
     plain = fourier_features(latents, frequencies)
     assert isinstance(plain, np.ndarray)
     assert plain.dtype == dtype
@@ -48,7 +49,8 @@ def test_numpy_and_jax_agree(dtype, tolerance):
         )
 
 
-def test_gradients_of_the_features_are_those_of_double_precision():
+@pytest.mark.parametrize("size", [1, 2, 12])
+def test_gradients_of_the_features_are_those_of_double_precision(size):
     def total(latents, frequencies):
         features = fourier_features(latents, frequencies)
         return jnp.sum(features * jnp.arange(features.size).reshape(features.shape) / features.size)
@@ -58,9 +60,9 @@ def test_gradients_of_the_features_are_those_of_double_precision():
         features = jnp.concatenate([jnp.sin(phase), jnp.cos(phase)], axis=1) / len(frequencies) ** 0.5
         return jnp.sum(features * jnp.arange(features.size).reshape(features.shape) / features.size)
 
-    truth = jax.grad(by_library_calls, argnums=(0, 1))(*map(jnp.asarray, some_inputs()))
+    truth = jax.grad(by_library_calls, argnums=(0, 1))(*map(jnp.asarray, some_inputs(size=size)))
     for dtype, tolerance in ((np.float32, 2e-6), (np.float64, 1e-14)):
-        found = jax.jit(jax.grad(total, argnums=(0, 1)))(*map(jnp.asarray, some_inputs(dtype)))
+        found = jax.jit(jax.grad(total, argnums=(0, 1)))(*map(jnp.asarray, some_inputs(dtype, size=size)))
         for gradient, expected in zip(found, truth, strict=True):
             assert gradient.dtype == dtype
             np.testing.assert_allclose(gradient, expected, atol=tolerance)

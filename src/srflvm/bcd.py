@@ -31,6 +31,7 @@ import numpy as np
 import optax
 from jax import Array
 
+from srflvm._types import FloatArray
 from srflvm.compiling import quickly_compiled
 
 State = dict[str, Any]
@@ -43,8 +44,8 @@ _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 class Outcome(NamedTuple):
     """What one sweep did to a block: the mean bound of its steps, and how many steps were dropped."""
 
-    bound: Array
-    rejected: Array
+    bound: Any
+    rejected: Any
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,8 @@ def _solve(
     block: ClosedFormBlock, key: Array, state: State, data: Any
 ) -> tuple[State, tuple[tuple[()], ...], Outcome]:
     proposal = block.update(key, state, data)
-    accepted = bool(all_finite(proposal))
-    outcome = Outcome(jnp.full((), jnp.nan), jnp.asarray(0 if accepted else 1))
-    return {**state, **proposal} if accepted else state, ((),), outcome
+    accepted = bool(_all_finite(proposal))
+    return {**state, **proposal} if accepted else state, ((),), Outcome(math.nan, int(not accepted))
 
 
 def climb_steps(
@@ -159,6 +159,9 @@ def all_finite(tree: Any) -> Array:
     """Whether every floating-point leaf of `tree` is finite throughout."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves], bool))
+
+
+_all_finite = quickly_compiled(all_finite)
 
 
 def select(condition: Array, if_true: Any, if_false: Any) -> Any:
@@ -287,10 +290,8 @@ def has_converged(history: Sequence[float], tolerance: float, window: int) -> bo
 
 def _one_sweep(model: Model, run: Run, key: Array, data: Any, schedule: Schedule) -> Run:
     started = time.perf_counter()
-    sweep_key = jax.random.fold_in(key, run.n_sweeps)
-    rate = jnp.asarray(schedule.rate(run.n_sweeps))
-    carry, bound, rejected = _sweep(model, sweep_key, run.carry, data, rate)
-    value = float(bound)
+    rate = np.asarray(schedule.rate(run.n_sweeps))
+    carry, value, n_rejected = _sweep(model, key, run.n_sweeps, run.carry, data, rate)
     smoothed = _smooth(run.smoothed, value)
     improved = smoothed >= run.best
     return replace(
@@ -300,7 +301,7 @@ def _one_sweep(model: Model, run: Run, key: Array, data: Any, schedule: Schedule
         smoothed=smoothed,
         best=max(smoothed, run.best),
         history=(*run.history, value),
-        n_rejected=run.n_rejected + int(rejected),
+        n_rejected=run.n_rejected + n_rejected,
         seconds=run.seconds + time.perf_counter() - started,
     )
 
@@ -311,10 +312,12 @@ def _smooth(previous: float, value: float, weight: float = 0.5) -> float:
     return value if previous == -float("inf") else (1.0 - weight) * previous + weight * value
 
 
-def _sweep(model: Model, key: Array, carry: Carry, data: Any, rate: Array):
+def _sweep(model: Model, key: Array, number: int, carry: Carry, data: Any, rate: FloatArray):
+    """Visit all blocks: what is carried on, the bound, and how many steps were dropped."""
     state, memories, outcomes = carry.state, [], []
-    for index, group in enumerate(_groups(model.blocks)):
-        group_key = jax.random.fold_in(key, index)
+    groups = _groups(model.blocks)
+    sweep_key, group_keys = _keys(key, np.uint32(number), len(groups))
+    for group, group_key in zip(groups, group_keys, strict=True):
         first = group[0]
         if isinstance(first, ClosedFormBlock):
             state, new, outcome = _solve(first, group_key, state, data)
@@ -323,10 +326,16 @@ def _sweep(model: Model, key: Array, carry: Carry, data: Any, rate: Array):
             state, new, outcome = _climb(group, group_key, state, remembered, data, rate)
         memories.extend(new)
         outcomes.append((first, outcome))
-    climbed = [outcome.bound for block, outcome in outcomes if isinstance(block, GradientBlock)]
-    bound = sum(climbed[:1], model.elbo(key, state, data))
-    rejected = sum((outcome.rejected for _, outcome in outcomes), jnp.asarray(0))
-    return Carry(state, tuple(memories)), bound, rejected
+    climbed = [float(outcome.bound) for block, outcome in outcomes if isinstance(block, GradientBlock)]
+    bound = sum(climbed[:1], float(model.elbo(sweep_key, state, data)))
+    return Carry(state, tuple(memories)), bound, sum(int(outcome.rejected) for _, outcome in outcomes)
+
+
+@partial(quickly_compiled, static_argnames="n_groups")
+def _keys(key: Array, number: Array, n_groups: int) -> tuple[Array, list[Array]]:
+    """The key of a sweep, and of each of its groups of blocks."""
+    sweep_key = jax.random.fold_in(key, number)
+    return sweep_key, [jax.random.fold_in(sweep_key, index) for index in range(n_groups)]
 
 
 def _groups(blocks: tuple[Block, ...]) -> list[tuple[Any, ...]]:

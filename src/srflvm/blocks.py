@@ -21,6 +21,7 @@ from scipy.special import softmax
 from srflvm import spectral
 from srflvm._types import FloatArray
 from srflvm.bcd import ClosedFormBlock, GradientBlock, Model, State
+from srflvm.compiling import quickly_compiled
 from srflvm.layers import Layer, SharedLayer
 
 STEPS_PER_SWEEP = 5
@@ -185,8 +186,12 @@ def elbo(key: Array, state: State, data: Any, settings: Settings) -> Array:
 
 
 def _solve_sticks(key: Array, state: State, data: Any) -> State:
-    assignments = jax.nn.softmax(state["logits"], axis=-1)
-    return {"sticks": spectral.update_sticks(assignments, state["concentration"])}
+    return {"sticks": _best_sticks(state["logits"], state["concentration"])}
+
+
+@quickly_compiled
+def _best_sticks(logits: Array, concentration: spectral.Concentration) -> spectral.Sticks:
+    return spectral.update_sticks(jax.nn.softmax(logits, axis=-1), concentration)
 
 
 def _solve_concentration(key: Array, state: State, data: Any) -> State:
