@@ -33,7 +33,9 @@ jax.numpy.zeros(3).block_until_ready()
 before = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 model = SRFLVM(n_frequencies=n_frequencies, max_iter=max_iter, tol=0, random_state=0, verbose=2)
 _, seconds = timed(lambda: model.fit(path))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# of this program alone: the maximum that getrusage tells begins with that of the process that started it
+status = open("/proc/self/status").read().splitlines()
+peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 print(json.dumps({"before": before, "peak": peak, "seconds": seconds, "sweeps": model.n_iter_,
                   "bound": model.elbo_}))
 """
