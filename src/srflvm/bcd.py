@@ -98,10 +98,12 @@ class GradientBlock:
     ) -> tuple[State, GradientMemory, Array]:
         """One Adam step if it is the block's turn and all is finite; also whether it was not finite.
 
-        The square of the gradient is part of Adam's memory, so that has to be finite too.
+        The squares of the gradient are part of Adam's memory, so they have to be finite too. Their sum is of
+        the bound's precision: where rows are spread over devices, sums of one precision travel together.
         """
         own, gradient = self.own(state), self.own(gradient)
-        finite = jnp.isfinite(bound) & jnp.isfinite(optax.tree.norm(gradient, squared=True))
+        squares = [jnp.sum(leaf**2, dtype=bound.dtype) for leaf in jax.tree.leaves(gradient)]
+        finite = jnp.isfinite(sum(squares, bound))
         direction, adam = _ADAM.update(gradient, memory.adam)
         size = rate * memory.trust
         proposal = jax.tree.map(lambda p, d: p + size.astype(p.dtype) * d, own, direction)
