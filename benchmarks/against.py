@@ -22,6 +22,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,10 @@ DATA: dict[str, Callable[[], Labelled]] = {
 }
 
 
-def by_srflvm(Y: np.ndarray, seed: int) -> np.ndarray:
+def by_srflvm(Y: np.ndarray, seed: int, **settings: Any) -> np.ndarray:
     from srflvm import SRFLVM
 
-    return SRFLVM(random_state=seed, dtype="float32").fit_transform(Y)
-
-
-def by_long_srflvm(Y: np.ndarray, seed: int) -> np.ndarray:
-    from srflvm import SRFLVM
-
-    return SRFLVM(random_state=seed, dtype="float32", max_iter=60, tol=0).fit_transform(Y)
+    return SRFLVM(random_state=seed, dtype="float32", **settings).fit_transform(Y)
 
 
 def by_tsne(Y: np.ndarray, seed: int) -> np.ndarray | None:
@@ -112,7 +107,9 @@ def by_gpy(Y: np.ndarray, seed: int) -> np.ndarray | None:
 
 METHODS: dict[str, Callable[[np.ndarray, int], np.ndarray | None]] = {
     "srflvm": by_srflvm,
-    "srflvm, 60 sweeps": by_long_srflvm,
+    "srflvm, 60 sweeps": partial(by_srflvm, max_iter=60, tol=0),
+    "srflvm, 20 000 landmarks": partial(by_srflvm, n_landmarks=20_000),
+    "srflvm, 20 000 landmarks, 30 sweeps": partial(by_srflvm, n_landmarks=20_000, max_iter=30, tol=0),
     "t-sne": by_tsne,
     "umap": by_umap,
     "incremental-pca": by_incremental_pca,

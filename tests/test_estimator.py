@@ -119,6 +119,8 @@ def test_fit_does_not_change_the_input():
         ("max_iter", 0, "max_iter=0"),
         ("tol", -1e-3, "tol=-0.001 must be a non-negative"),
         ("n_init", 0, "n_init=0"),
+        ("n_landmarks", 9, "n_landmarks=9 must be an integer of at least 10"),
+        ("n_landmarks", "all", "n_landmarks='all'"),
         ("init", "umap", "'auto', 'pca', 'neighbors', 'random'"),
         ("init", None, "init=None"),
         ("init", np.zeros((3, 2)), r"must be \(rows of Y, n_components\) = \(60, 2\)"),

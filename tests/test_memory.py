@@ -33,7 +33,7 @@ def sweep_bytes(diagonal: bool) -> float:
 
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_a_sweep_holds_what_the_formula_says(diagonal):
-    shape = Shape(N_ROWS, N_SCORES, N_SCORES, 2 * N_FREQUENCIES, 2, diagonal, 4)
+    shape = Shape(N_ROWS, N_SCORES, N_SCORES, 2 * N_FREQUENCIES, 2, diagonal, 4, 5000)
     parts = needed("shared", shape).parts
     in_chunks = parts["scores"] * 4 / (4 + 8)
     best_state = parts["latents"] / 14
@@ -42,7 +42,7 @@ def test_a_sweep_holds_what_the_formula_says(diagonal):
 
 
 def test_rows_cost_the_same_each():
-    shapes = [Shape(n, 50, 50, 100, 2, False, 4) for n in (10**6, 2 * 10**6, 3 * 10**6)]
+    shapes = [Shape(n, 50, 50, 100, 2, False, 4, 5000) for n in (10**6, 2 * 10**6, 3 * 10**6)]
     totals = [needed("shared", shape).total for shape in shapes]
     np.testing.assert_allclose(totals[2] - totals[1], totals[1] - totals[0], rtol=0.01)
     assert totals[1] - totals[0] == pytest.approx(10**6 * (50 * 8 + 14 * 6 * 4 + 24 * 6), rel=0.01)
@@ -74,7 +74,7 @@ def test_processes_on_one_machine_share_its_memory(monkeypatch):
     ],
 )
 def test_directions_take_what_the_way_to_find_them_takes(n_rows, n_columns, n_scores, held):
-    shape = Shape(n_rows, n_columns, n_scores, 100, 2, False, 4)
+    shape = Shape(n_rows, n_columns, n_scores, 100, 2, False, 4, 5000)
     assert needed("shared", shape).parts["columns"] == held
 
 

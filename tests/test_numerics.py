@@ -99,23 +99,25 @@ def test_single_and_double_precision_agree():
     assert single._state["latent_mean"].dtype == np.float32
 
 
-def test_ctrl_c_on_the_landmarks_still_places_all_rows(monkeypatch):
+def test_ctrl_c_on_the_landmarks_still_places_all_rows():
     def interrupt(progress):
         if progress.stage == "landmarks":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("srflvm.fitting.MOST_LANDMARKS", 40)
-    model = quick_fit(base(), init="neighbors", callbacks=[interrupt], max_iter=5)
+    model = quick_fit(base(), init="neighbors", n_landmarks=40, callbacks=[interrupt], max_iter=5)
     assert model.interrupted_
     assert model.n_iter_ == 1
     assert_sound(model, base())
 
 
-def test_many_rows_start_from_landmarks(monkeypatch):
-    monkeypatch.setattr("srflvm.fitting.MOST_LANDMARKS", 40)
+def test_more_rows_than_landmarks_start_from_these():
     stages = []
     model = quick_fit(
-        base(), init="neighbors", callbacks=[lambda p: stages.append((p.stage, p.n_entries))], max_iter=5
+        base(),
+        init="neighbors",
+        n_landmarks=40,
+        callbacks=[lambda p: stages.append((p.stage, p.n_entries))],
+        max_iter=5,
     )
     assert model.start_.startswith("landmarks, ")
     assert model.embedding_.shape == (60, 2)

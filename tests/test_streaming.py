@@ -167,10 +167,9 @@ def test_a_fit_reads_the_data_three_times_and_never_as_a_whole(monkeypatch):
 
 
 def test_landmarks_are_taken_from_the_source(monkeypatch):
-    monkeypatch.setattr("srflvm.fitting.MOST_LANDMARKS", 40)
     Y = small_data()[0]
-    expected = quick_fit(Y, init="auto")
-    source, model = watched_fit(Y, monkeypatch, init="auto")
+    expected = quick_fit(Y, init="auto", n_landmarks=40)
+    source, model = watched_fit(Y, monkeypatch, init="auto", n_landmarks=40)
     assert model.start_.startswith("landmarks")
     assert source.taken == [40]
     assert source.most_rows == PIECE

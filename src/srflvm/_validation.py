@@ -58,8 +58,9 @@ def check_parameters(estimator: Any) -> None:
     check_choice("frequency_sampling", estimator.frequency_sampling, tuple(SAMPLERS))
     check_choice("covariance_type", estimator.covariance_type, COVARIANCE_TYPES)
     check_choice("latent_covariance_type", estimator.latent_covariance_type, ("auto", *COVARIANCE_TYPES))
-    if estimator.n_frequencies != "auto":
-        check_count("n_frequencies", estimator.n_frequencies)
+    for name, smallest in {"n_frequencies": 1, "n_landmarks": 10}.items():
+        if getattr(estimator, name) != "auto":
+            check_count(name, getattr(estimator, name), smallest)
     if estimator.compression not in ("auto", "all"):
         check_count("compression", estimator.compression)
     if estimator.learning_rate != "auto":

@@ -67,10 +67,10 @@ class SRFLVM(Queries):
         Leading directions of the columns used while fitting complete Gaussian data and for starts: "all"
         loses nothing, "auto" keeps at most 100. Decoding always uses all columns.
     batch_size : int, "auto" or None, default="auto"
-        Rows that are seen at a time. None fits all rows at once. A number fits landmarks, at most 5000 random
-        rows (2000 where every entry has a site), and then passes over all rows in random batches of that
-        many. "auto" is None for arrays in memory, and for complete Gaussian data with one noise; other data
-        in files and sparse matrices are then fitted in batches of 2048.
+        Rows that are seen at a time. None fits all rows at once. A number fits landmarks, a random subset of
+        the rows, and then passes over all rows in random batches of that many. "auto" is None for arrays in
+        memory, and for complete Gaussian data with one noise; other data in files and sparse matrices are
+        then fitted in batches of 2048.
     max_iter : int or "auto", default="auto"
         Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 12 for complete Gaussian data
         with one noise and 25 for all others, and up to four times as many for less than 1000 rows: the
@@ -86,9 +86,12 @@ class SRFLVM(Queries):
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
         The start decides which optimum is reached. "auto" runs a PCA start and a neighbour-embedding
         start for a few sweeps and goes on with the one whose bound is higher; in more than three dimensions
-        it is PCA alone. (With fewer than 12 rows
-        a random start replaces the neighbours; with more than 5000 the race is run on 5000 landmarks,
-        whose model places the other rows before the last sweeps on all of them.)
+        it is PCA alone. With fewer than 12 rows a random start replaces the neighbours.
+    n_landmarks : int or "auto", default="auto"
+        With more rows than this, the race between starts is run on a random subset of so many, the
+        landmarks, whose model places the other rows before the last sweeps on all of them. More landmarks
+        keep neighbours better and cost time and memory. "auto" is 5000, and 2000 in batches where every
+        entry has a site.
     learning_rate : float or "auto", default="auto"
         Step size of the gradient steps, decaying along a cosine. "auto" is 0.05 for complete Gaussian data
         with one noise, and 0.02 for all others.
@@ -212,6 +215,7 @@ class SRFLVM(Queries):
         tol: float = 1e-3,
         n_init: int = 1,
         init: Any = "auto",
+        n_landmarks: int | str = "auto",
         learning_rate: float | str = "auto",
         dtype: Any = "float32",
         random_state: Any = None,
@@ -236,6 +240,7 @@ class SRFLVM(Queries):
         self.tol = tol
         self.n_init = n_init
         self.init = init
+        self.n_landmarks = n_landmarks
         self.learning_rate = learning_rate
         self.dtype = dtype
         self.random_state = random_state
@@ -292,7 +297,7 @@ class SRFLVM(Queries):
 
     def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> Fitted:
         """Many rows are dealt out over the processes; a few are left to the first."""
-        if source.n_rows > fitting.MOST_LANDMARKS:
+        if source.n_rows > resolving.n_landmarks(self):
             return self._fitted(source, choice, sizes)
         return parallel.by_first(lambda: self._fitted(source, choice, sizes))
 

@@ -32,6 +32,7 @@ class Options:
     tol: float
     n_init: int
     init: str | FloatArray
+    n_landmarks: int
     learning_rate: float
     dtype: np.dtype
     callbacks: tuple[Callback, ...] = ()

@@ -20,7 +20,7 @@ from srflvm.fit_contract import Fitted, Options
 from srflvm.problems import Problem
 from srflvm.progress import Callback, Progress
 
-# More rows than this: a neighbour start is made on a random subset whose model places the other rows.
+# More rows than this: a neighbour start is usually made on a random subset whose model places the others.
 MOST_LANDMARKS = 5000
 LANDMARK_STARTS = ("auto", "neighbors")
 
@@ -83,7 +83,7 @@ class _Course:
 
     def find_start(self) -> tuple[Entrant, dict[str, float]]:
         """The winner of the race between the starts asked for, and the bounds all of them reached."""
-        if self.problem.n_rows > MOST_LANDMARKS and self.options.init_name in LANDMARK_STARTS:
+        if self.problem.n_rows > self.options.n_landmarks and self.options.init_name in LANDMARK_STARTS:
             return self._enter_from_landmarks()
         pilot = self.problem.pilot()
         if pilot is not None and self.options.init_name != "array":
@@ -176,7 +176,7 @@ class _Course:
 
     def _enter_from_landmarks(self) -> tuple[Entrant, dict[str, float]]:
         """Fit a random subset of the rows, place all rows with its model, and go on from there."""
-        index = np.sort(self.rng.permutation(self.problem.n_rows)[:MOST_LANDMARKS])
+        index = np.sort(self.rng.permutation(self.problem.n_rows)[: self.options.n_landmarks])
         landmarks = self.problem.rows(index)
         fitted, numbers = parallel.by_first(lambda: self._fit_landmarks(landmarks))
         self.rng.set_state(numbers)

@@ -13,7 +13,7 @@ data holds, in bytes,
     features    100 L^2 + 8 B L s + 16384 (2 Q + 3) L
                                algebra of the regression, a chunk's features, and those of a frozen chunk
     pieces      100 MB         rows as they are read, centred (25 N M where that is less)
-    landmarks   16 K M         K = min(N, 5000) rows in float64, and a copy
+    landmarks   16 K M         K = min(N, n_landmarks) rows in float64, and a copy
     programs    200 MB         compiled programs, and what compiling them takes
 
 With holes, or with a site for every entry, the arrays of all N M entries dominate: measured, 150 and 220
@@ -29,7 +29,6 @@ from pathlib import Path
 from srflvm import nystrom
 from srflvm.chunked import chunk_shape
 from srflvm.compression import LARGEST_EXACT, MOST_DOUBLE_SCORES
-from srflvm.fitting import MOST_LANDMARKS
 from srflvm.posterior import CHUNK
 
 ENTRY_BYTES = {"filled": 150.0, "sites": 220.0}
@@ -55,6 +54,7 @@ class Shape:
     n_latent: int
     diagonal: bool
     item_bytes: int
+    n_landmarks: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def needed(kind: str, shape: Shape) -> Memory:
         + 8.0 * chunk_shape(n)[1] * features * size
         + 8.0 * CHUNK * (2 * q + 3) * features,
         "pieces": 25.0 * min(n * m, _PIECE_ENTRIES),
-        "landmarks": 16.0 * min(n, MOST_LANDMARKS) * m,
+        "landmarks": 16.0 * min(n, shape.n_landmarks) * m,
         "programs": _PROGRAMS,
     }
     if kind in ENTRY_BYTES:

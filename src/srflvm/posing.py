@@ -38,9 +38,10 @@ def check_processes(estimator: Any, choice: choosing.Choice, n_rows: int) -> Non
             "A fit in batches (batch_size) runs in one process. Set batch_size=None for several."
         )
     init = estimator.init if isinstance(estimator.init, str) else "array"
-    if n_rows > fitting.MOST_LANDMARKS and init not in fitting.LANDMARK_STARTS:
+    n_landmarks = resolving.n_landmarks(estimator)
+    if n_rows > n_landmarks and init not in fitting.LANDMARK_STARTS:
         raise ValueError(
-            f"With more than {fitting.MOST_LANDMARKS} rows, several processes start from landmarks: "
+            f"With more than {n_landmarks} rows, several processes start from landmarks: "
             "use init='auto' or 'neighbors', or one process."
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from srflvm import _validation as check
-from srflvm import memory, parallel
+from srflvm import fitting, memory, parallel
 from srflvm.compression import MOST_DIRECTIONS
 from srflvm.fit_contract import Options
 from srflvm.problems import Problem, SharedProblem
@@ -45,6 +45,7 @@ def options(estimator: Any, problem: Problem, n_rows: int | None = None, rows: A
         tol=float(estimator.tol),
         n_init=int(estimator.n_init),
         init=init,
+        n_landmarks=n_landmarks(estimator),
         learning_rate=learning_rate(estimator, problem),
         dtype=np.dtype(estimator.dtype),
         callbacks=callbacks,
@@ -58,6 +59,13 @@ def n_frequencies(estimator: Any, n_rows: int, with_sites: bool) -> int:
         return int(estimator.n_frequencies)
     most = MOST_FREQUENCIES_WITH_SITES if with_sites else MOST_FREQUENCIES
     return min(int(np.clip(n_rows // 4, 25, MOST_FREQUENCIES)), most)
+
+
+def n_landmarks(estimator: Any, usual: int | None = None) -> int:
+    """Rows that a start is made on, if there are more; `usual` is what "auto" means, 5000 if not given."""
+    if estimator.n_landmarks != "auto":
+        return int(estimator.n_landmarks)
+    return fitting.MOST_LANDMARKS if usual is None else usual
 
 
 def latent_covariance_type(estimator: Any) -> str:
@@ -119,5 +127,6 @@ def memory_needed(estimator: Any, kind: str, n_rows: int, n_columns: int) -> mem
         n_latent=int(estimator.n_components),
         diagonal=latent_covariance_type(estimator) == "diag",
         item_bytes=np.dtype(estimator.dtype).itemsize,
+        n_landmarks=n_landmarks(estimator),
     )
     return memory.needed(kind, shape)

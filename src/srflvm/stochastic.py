@@ -70,7 +70,8 @@ def batching(estimator: Any, n_rows: int) -> Batching:
 def batching_of_a_beginning(estimator: Any, n_rows: int) -> Batching:
     """For the first rows of a stream: no epochs if they can all be landmarks."""
     planned = batching(estimator, n_rows)
-    return replace(planned, n_epochs=0) if n_rows <= MOST_LANDMARKS_WITH_SITES else planned
+    most = resolving.n_landmarks(estimator, MOST_LANDMARKS_WITH_SITES)
+    return replace(planned, n_epochs=0) if n_rows <= most else planned
 
 
 def fit_estimator(
@@ -106,7 +107,7 @@ def fit(
     found = survey(table, choice)
     complete = found.n_observed == table.n_rows * table.source.n_columns
     by_sites = not (complete and choosing.is_plain_gaussian(choice) and table.estimator.inference == "auto")
-    most = MOST_LANDMARKS_WITH_SITES if by_sites else fitting.MOST_LANDMARKS
+    most = resolving.n_landmarks(table.estimator, MOST_LANDMARKS_WITH_SITES if by_sites else None)
     index, Y = draw_landmarks(table, found, most, rng)
     problem = pose(
         table.estimator, ArraySource(Y), found.resolved(choice), table.sizes_of(index), by_sites=by_sites
