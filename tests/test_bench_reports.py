@@ -129,6 +129,15 @@ def test_the_s_curve_is_scored_against_its_truth(monkeypatch, store, tmp_path):
     assert [file.name for file in files] == ["manifold-quick.png", "manifold-seconds-quick.png"]
 
 
+def test_the_s_curve_has_means_over_three_curves(store):
+    tasks = plan("manifold", seeds=5, only=["N-RFLVM"])
+    assert [task.seed for task in tasks] == [0, 1, 2]
+    for task, score in zip(tasks, (0.25, 0.5, 0.75), strict=True):
+        store.put(task, Outcome((score, 0.5), 10.0))
+    ((score, *_),) = tables.build("manifold", tasks, store).rows.values()
+    assert score.text == "0.500 ± 0.250"
+
+
 def test_what_is_filled_is_shown(store, tmp_path):
     (task,) = plan("reconstructions", seeds=1, quick=True)
     assert (task.data, task.share, task.system) == ("digits", 0.6, "G-OURS")

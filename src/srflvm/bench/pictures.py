@@ -17,7 +17,8 @@ from srflvm.plot import require_matplotlib
 def draw(
     experiment: str, report: Report, tasks: Sequence[Task], store: Store, folder: Path, suffix: str
 ) -> list[Path]:
-    """Write the pictures of an experiment; their files."""
+    """Write the pictures of an experiment, single fits of its first seed; their files."""
+    tasks = [task for task in tasks if task.seed == 0]
     drawn = {
         "table3": lambda: {"": neighbours(report)},
         "weights": lambda: {"": kernels(tasks, store)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -112,22 +112,25 @@ def _score(index: int) -> Callable[[Outcome], float]:
 
 def _manifold(tasks: Sequence[Task], store: Store) -> Report:
     title = "S-curve: latents and kernels against those that made the data"
-    return _recovery(title, {f"{task.data}, {task.system}": task for task in tasks}, store)
+    return _recovery(title, tasks, lambda task: task.system, store)
 
 
 def _weights(tasks: Sequence[Task], store: Store) -> Report:
     title = "Weights integrated out, sampled, or found by gradients"
-    return _recovery(title, {f"{task.data}, {task.settings['inference']}": task for task in tasks}, store)
+    return _recovery(title, tasks, lambda task: task.settings["inference"], store)
 
 
-def _recovery(title: str, tasks: Mapping[str, Task], store: Store) -> Report:
+def _recovery(title: str, tasks: Sequence[Task], name: Callable[[Task], str], store: Store) -> Report:
+    """Means over the seeds of a data set and what `name` calls a task."""
+    found: dict[str, list[Outcome | None]] = {}
+    for task in tasks:
+        found.setdefault(f"{task.data}, {name(task)}", []).append(store.get(task))
     values = _score(0), _score(1), lambda outcome: outcome.seconds
     rows = {
-        name: tuple(
-            _mean_cell([store.get(task)], value, digits, "")
-            for value, digits in zip(values, (3, 3, 1), strict=True)
+        row: tuple(
+            _mean_cell(outcomes, value, digits, "") for value, digits in zip(values, (3, 3, 1), strict=True)
         )
-        for name, task in tasks.items()
+        for row, outcomes in found.items()
     }
     columns = ("R² of the latents", "correlation of kernels", "seconds")
     return Report(title, columns, rows, is_compared=False)

@@ -36,7 +36,9 @@ def bench(
     ] = False,
     only: Annotated[list[str] | None, typer.Option(help="A system or a data set; may be repeated.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of data files; else SRFLVM_DATA.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, … of tables 1 and 2.")] = 5,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds 0, 1, … of tables 1 and 2 (manifold: at most 3).")
+    ] = 5,
     budget: Annotated[float | None, typer.Option(min=1.0, help="Seconds that a fit may take.")] = None,
     store: Annotated[Path | None, typer.Option(help="File of finished fits; a run goes on from it.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for what is written.")] = Path(
