@@ -180,17 +180,22 @@ def draw(rows: list[list[str]]) -> None:
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(row[0] for row in rows if row[2] != "-"))
-    size = (3.6 * len(names), 3.4)
+    size = (2.6 * len(names), 3.4)
     figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained")
     for name, axis in zip(names, axes[0], strict=True):
-        for method in METHODS:
+        for number, method in enumerate(METHODS):
             found = [row for row in rows if row[:2] == [name, method] and row[2] != "-"]
-            colour = f"C{list(METHODS).index(method)}"
-            axis.scatter([float(row[2]) for row in found], [float(row[5]) for row in found], c=colour)
-            for row in found:
-                axis.annotate(method, (float(row[2]), float(row[5])), (4, 4), textcoords="offset points")
-        axis.set(title=name, xlabel="seconds", ylabel="10-NN accuracy", xscale="log")
-        axis.margins(0.25)
+            axis.scatter(
+                [float(row[2]) for row in found],
+                [float(row[5]) for row in found],
+                c=f"C{number}",
+                label=method,
+            )
+        axis.set(title=name, xlabel="seconds", xscale="log")
+        axis.margins(0.2)
+    axes[0, 0].set_ylabel("10-NN accuracy")
+    labelled = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*labelled, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     figure.savefig(RESULTS / "against.png", dpi=120)
 
 
