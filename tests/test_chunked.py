@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
 
-from srflvm import chunked
+from srflvm import bcd, blocks, chunked
 from srflvm.chunked import ROWS, chunk_shape, chunk_targets
 from srflvm.evidence import Targets, predict_and_evidence
 from srflvm.features import fourier_features
+from srflvm.layers import SharedData, SharedLayer
 
 N_ROWS, N_COLUMNS = 23, 4
 NOISE, RATIO = jnp.asarray(0.3), jnp.asarray(0.12)
@@ -101,12 +103,41 @@ def check_four_devices():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), spread, alone)
 
 
-def test_rows_spread_over_devices_give_the_same():
+def check_exchanges_of_a_step():
+    """Phi'Phi and Phi'Y travel together, and all that is summed after the regression."""
+    chunked.MOST_CHUNK_ROWS = 16
+    mesh = Mesh(np.array(jax.devices()), (ROWS,))
+    rng, dtype = np.random.RandomState(0), np.dtype(np.float32)
+    start = blocks.StartingPoint("random", rng.standard_normal((64, 2)), 1.0, 0.5, 0.5)
+    kinds = {"covariance_type": "full", "latent_covariance_type": "full", "dtype": dtype}
+    state = blocks.initial_state(start, rng, n_frequencies=5, n_mixture=2, **kinds)
+    state |= {"log_noise": np.zeros(()), "log_ratio": np.zeros(())}
+    model = blocks.build_model(blocks.Settings(layer=SharedLayer(mesh)))
+    run = bcd.begin(model, state)
+    targets = chunk_targets(rng.standard_normal((64, 3)), 1.0, 3, dtype)
+    data = SharedData(targets, jnp.asarray(1e-3))
+
+    def placed(leaf):
+        spec = Spec(ROWS) if leaf.ndim and len(leaf) == 64 else Spec()
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    state, memories = jax.tree.map(placed, (run.carry.state, run.carry.memories[:2]))
+    data = data._replace(
+        targets=data.targets._replace(scores=jax.device_put(targets.scores, NamedSharding(mesh, Spec(ROWS))))
+    )
+    climb = jax.jit(bcd.climb_steps, static_argnames="group")
+    key = jax.random.key(0, impl="rbg")
+    text = climb.lower(model.blocks[:2], key, state, memories, data, np.asarray(0.1)).compile().as_text()
+    assert text.count(" all-reduce(") == 2, [line for line in text.splitlines() if " all-reduce(" in line]
+
+
+@pytest.mark.parametrize("check", [check_four_devices, check_exchanges_of_a_step])
+def test_rows_spread_over_devices(check):
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
         "JAX_ENABLE_X64": "1",
         "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]),
     }
-    command = [sys.executable, "-c", "import test_chunked; test_chunked.check_four_devices()"]
+    command = [sys.executable, "-c", f"import test_chunked; test_chunked.{check.__name__}()"]
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert outcome.returncode == 0, outcome.stderr
