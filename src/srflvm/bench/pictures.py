@@ -46,7 +46,9 @@ def beside_the_paper(report: Report) -> Any:
         axis.plot([cell.value for cell in cells], range(len(names)), "o", color="C0", label="here")
         axis.plot(paper, range(len(names)), "o", color="C1", fillstyle="none", label="paper")
         axis.set_title(title, fontsize=9)
-        axis.set(xscale="log" if report.lower_is_better else "linear", yticks=range(len(names)))
+        axis.set(yticks=range(len(names)))
+        if report.lower_is_better:
+            _make_logarithmic(axis)
         axis.set_yticklabels(names if column == 0 else [], fontsize=8)
         axis.tick_params(axis="x", which="both", labelsize=7)
         axis.grid(axis="y", alpha=0.3)
@@ -55,10 +57,22 @@ def beside_the_paper(report: Report) -> Any:
     return figure
 
 
+def _make_logarithmic(axis: Any) -> None:
+    """With plain numbers, as many as narrow panels have room for."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    subs = (1.0, 2.0, 5.0) if high < 10 * low else (1.0, 3.0) if high < 200 * low else (1.0,)
+    axis.xaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
 def neighbours(report: Report) -> Any:
     """Lines of accuracy against k, ours and the paper's (dashed), one panel for each data set."""
     names = tuple(dict.fromkeys(row.split(", ")[0] for row in report.rows))
-    figure, axes = _subplots(1, len(names), (5.0, 4.0))
+    figure, axes = _subplots(1, len(names), (4.0, 4.2))
     for name, axis in zip(names, axes[0], strict=True):
         own = {row: cells for row, cells in report.rows.items() if row.startswith(f"{name}, ")}
         for number, (row, cells) in enumerate(own.items()):
@@ -67,8 +81,11 @@ def neighbours(report: Report) -> Any:
             if cells[0].paper:
                 paper = [float(cell.paper) for cell in cells]
                 axis.plot(range(2, 11), paper, color=colour, linestyle="--")
-        axis.set(title=name, xlabel="neighbours", ylabel="accuracy")
-        axis.legend(fontsize=7)
+        axis.set(title=name, xlabel="neighbours")
+    axes[0, 0].set_ylabel("accuracy")
+    axes[0, 0].plot([], [], color="grey", linestyle="--", label="the paper's")
+    labelled = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*labelled, loc="outside lower center", ncols=len(labelled[0]), frameon=False, fontsize=8)
     return figure
 
 
