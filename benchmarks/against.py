@@ -179,12 +179,14 @@ def draw(rows: list[list[str]]) -> None:
     """Accuracy against seconds, a panel for each data set."""
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(row[0] for row in rows if row[2] != "-"))
+    rows = [row for row in rows if row[2] != "-"]
+    names = [name for name in DATA if any(row[0] == name for row in rows)]
+    methods = [method for method in METHODS if any(row[1] == method for row in rows)]
     size = (2.6 * len(names), 3.4)
     figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained")
     for name, axis in zip(names, axes[0], strict=True):
-        for number, method in enumerate(METHODS):
-            found = [row for row in rows if row[:2] == [name, method] and row[2] != "-"]
+        for number, method in enumerate(methods):
+            found = [row for row in rows if row[:2] == [name, method]]
             axis.scatter(
                 [float(row[2]) for row in found],
                 [float(row[5]) for row in found],
