@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from srflvm._types import FloatArray
 
 
-def cubature_points(mean: FloatArray, cholesky: FloatArray) -> FloatArray:
+def cubature_points(mean: Any, cholesky: Any) -> Any:
     """Points (2Q, n, Q) whose equal-weight average is E[g(x)], x ~ N(mean_n, C_n C_n'), for every
     polynomial g up to degree three: mean_n plus and minus sqrt(Q) times each column of C_n."""
-    steps = np.sqrt(mean.shape[-1]) * np.moveaxis(cholesky, -1, 0)
-    return np.concatenate([mean + steps, mean - steps])
+    xp = mean.__array_namespace__()
+    steps = mean.shape[-1] ** 0.5 * xp.moveaxis(cholesky, -1, 0)
+    return xp.concat([mean + steps, mean - steps])
 
 
 # Cubature takes two points a latent; beyond so many latents, a table of rows is averaged over draws instead.

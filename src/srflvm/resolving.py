@@ -19,6 +19,9 @@ MOST_FREQUENCIES = 300
 # With a site for every entry a step costs columns times the square of the frequencies.
 MOST_FREQUENCIES_WITH_SITES = 50
 
+# Below so many rows sweeps cost little, and more of them are made.
+_FEW_ROWS = 1000
+
 # With more latents than this, full covariances come to cost as much as the matrix products of a step.
 MOST_CORRELATED_LATENTS = 8
 
@@ -83,25 +86,34 @@ def automatic_sweeps(problem: Problem) -> int:
     """How many sweeps are made if it is left open. Where the evidence is exact, gradients are good enough for
     long steps, and few sweeps do."""
     fewest = 12 if isinstance(problem, SharedProblem) else 25
-    return int(np.clip(1000 * fewest // problem.n_rows, fewest, 4 * fewest))
+    return int(np.clip(_FEW_ROWS * fewest // problem.n_rows, fewest, 4 * fewest))
 
 
 def settling_share(estimator: Any, problem: Problem) -> float:
     """The share of the sweeps before which a bound that no longer rises is not taken for converged.
 
     Large steps hold the bound down, and the smaller ones at the end of a schedule raise it again: who asks
-    for many sweeps would else get a lower bound than from few. Schedules that are automatic or short, and
-    those of expensive sweeps, one precision for every entry, end at once.
+    for many sweeps would else get a lower bound than from few, and so would small tables with a site for
+    every entry. Other schedules that are automatic or short, and those of expensive sweeps, end at once.
     """
-    is_asked_for = estimator.max_iter != "auto" and estimator.max_iter >= 20
+    is_automatic = estimator.max_iter == "auto"
+    if _has_cheap_sites(problem):
+        return 0.9 if is_automatic or estimator.max_iter >= 20 else 0.0
+    is_asked_for = not is_automatic and estimator.max_iter >= 20
     return 0.9 if is_asked_for and isinstance(problem, SharedProblem) else 0.0
 
 
 def learning_rate(estimator: Any, problem: Problem) -> float:
-    """The first step size."""
+    """The first step size. Long steps need good gradients: exact ones, or of most columns at once."""
     if estimator.learning_rate == "auto":
-        return 0.05 if isinstance(problem, SharedProblem) else 0.02
+        return 0.05 if isinstance(problem, SharedProblem) or _has_cheap_sites(problem) else 0.02
     return float(estimator.learning_rate)
+
+
+def _has_cheap_sites(problem: Problem) -> bool:
+    """A site for every entry of a small table: few rows, and at least half of the columns in every step."""
+    is_small = problem.n_rows < _FEW_ROWS
+    return is_small and isinstance(problem, SiteProblem) and problem.smallest_share_of_columns >= 0.5
 
 
 def max_epochs(estimator: Any, n_rows: int) -> int:

@@ -28,13 +28,15 @@ _MOST_NUMBERS = 5e7
 
 
 class Frozen(NamedTuple):
-    """The frozen function: frequencies (F, Q), weights (L, C) with the constant's last, level (C,), and the
-    learned parameters of each group."""
+    """The frozen function: frequencies (F, Q), weights (L, C) with the constant's last, level (C,), the
+    learned parameters of each group, and the weights' packed covariances (C, P) if every channel has its
+    own."""
 
     frequencies: Array
     weights: Array
     level: Array
     parameters: tuple[dict[str, Array], ...]
+    packed_covariance: Array | None = None
 
 
 class Rows(NamedTuple):

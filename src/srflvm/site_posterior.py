@@ -44,7 +44,8 @@ class SitePosterior(Posterior):
 
     @property
     def frozen(self) -> Frozen:
-        return Frozen(self.frequencies, self.weights, self.level, self.parameters)  # pyright: ignore
+        weights, covariance = self.weights, self.packed_covariance
+        return Frozen(self.frequencies, weights, self.level, self.parameters, covariance)  # pyright: ignore
 
     def function_moments(self, latents: FloatArray) -> tuple[FloatArray, FloatArray]:
         features = with_constant(self.features(latents))

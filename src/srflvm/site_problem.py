@@ -92,6 +92,11 @@ class SiteProblem:
             for group, rows in zip(self.layout.groups, self.encoded, strict=True)
         )
 
+    @property
+    def smallest_share_of_columns(self) -> float:
+        """Of the groups' columns, how many a step sees at least."""
+        return min(plan.batch / plan.n_channels for plan in self._plans)
+
     def pilot(self) -> SharedProblem:
         """The working data, as if they were Gaussian."""
         directions = self.working.columns.directions
