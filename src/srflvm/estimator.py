@@ -80,7 +80,8 @@ class SRFLVM(Queries):
     tol : float, default=1e-3
         Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps (three, where
         less than 20 are to be made), or in batches by less than this an epoch. Of a `max_iter` of 20 or more
-        for complete Gaussian data, nine tenths are always made. 0 never stops early.
+        for complete Gaussian data, nine tenths are always made; of small tables with sites also of "auto".
+        0 never stops early.
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
@@ -94,7 +95,8 @@ class SRFLVM(Queries):
         entry has a site.
     learning_rate : float or "auto", default="auto"
         Step size of the gradient steps, decaying along a cosine. "auto" is 0.05 for complete Gaussian data
-        with one noise, and 0.02 for all others.
+        with one noise and for small tables with sites, that is less than 1000 rows of other likelihoods and
+        at most 128 columns of each, and 0.02 for all others.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the large matrix products of the fit, and with sites of the weights that follow from
         them. Factorisations, sums over all entries and everything after the fit are in float64 either way.

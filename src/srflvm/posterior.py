@@ -62,7 +62,8 @@ class Posterior:
 
     @property
     def frozen(self) -> Frozen:
-        """The function at the weights' mean, for the compiled programs."""
+        """The function at the weights' mean, with their covariances if channels differ in them, for the
+        compiled programs."""
         raise NotImplementedError
 
     def function_moments(self, latents: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -52,7 +52,7 @@ def options(estimator: Any, problem: Problem, n_rows: int | None = None, rows: A
         learning_rate=learning_rate(estimator, problem),
         dtype=np.dtype(estimator.dtype),
         callbacks=callbacks,
-        settling_share=settling_share(estimator, problem),
+        settling_share=settling_share(problem, estimator.max_iter),
     )
 
 
@@ -89,18 +89,18 @@ def automatic_sweeps(problem: Problem) -> int:
     return int(np.clip(_FEW_ROWS * fewest // problem.n_rows, fewest, 4 * fewest))
 
 
-def settling_share(estimator: Any, problem: Problem) -> float:
+def settling_share(problem: Problem, max_iter: int | str) -> float:
     """The share of the sweeps before which a bound that no longer rises is not taken for converged.
 
     Large steps hold the bound down, and the smaller ones at the end of a schedule raise it again: who asks
     for many sweeps would else get a lower bound than from few, and so would small tables with a site for
-    every entry. Other schedules that are automatic or short, and those of expensive sweeps, end at once.
+    every entry. Other schedules that are automatic or short, and those of expensive sweeps, end at once. A
+    pilot does as the fit it is for.
     """
-    is_automatic = estimator.max_iter == "auto"
-    if _has_cheap_sites(problem):
-        return 0.9 if is_automatic or estimator.max_iter >= 20 else 0.0
-    is_asked_for = not is_automatic and estimator.max_iter >= 20
-    return 0.9 if is_asked_for and isinstance(problem, SharedProblem) else 0.0
+    if max_iter == "auto":
+        return 0.9 if _has_cheap_sites(problem) else 0.0
+    is_cheap = isinstance(problem, SharedProblem) or _has_cheap_sites(problem)
+    return 0.9 if is_cheap and int(max_iter) >= 20 else 0.0
 
 
 def learning_rate(estimator: Any, problem: Problem) -> float:

@@ -12,7 +12,8 @@ what is maximised over the mean of q(x) = N(mean, S) is therefore the row's part
 
 with lambda_m = -l'' of the entry: the second term is what E log p(y | f) over f ~ N(f_m, phi'V_m phi) loses,
 to second order. lambda is taken at the latents that a round begins with, so that sum_m lambda_m V_m is one
-matrix of each row. A first round has S = 0, a second the S that the first ends with.
+matrix of each row. A first round has S = 0, a second the S that the first ends with; averages over q(x) are
+over its cubature points, and with many latents over its mean alone.
 
 All are climbed by damped Newton steps, with the observed curvature of the likelihood and the Jacobian of f in
 the place of the Hessian (Levenberg-Marquardt, for Gaussian entries), from the best of the similar anchors'
@@ -34,7 +35,7 @@ from jax import Array
 from srflvm import pairs
 from srflvm._types import FloatArray
 from srflvm.compiling import quickly_compiled
-from srflvm.cubature import cubature_points
+from srflvm.cubature import MOST_LATENTS, cubature_points
 from srflvm.embedding import Embedding
 from srflvm.features import fourier_features
 from srflvm.layers import with_constant
@@ -46,14 +47,11 @@ from srflvm.rowwise import Frozen, Rows, chunk_size, function_values, padded_chu
 _SMALLEST_PRECISION = 1e-8
 _ROWS_AT_ONCE = 256
 
-# A second round begins close to its end.
-_STEPS_OF_SPREAD = 10
+# Most rows begin their second round within a few steps of its end.
+_STEPS_OF_SECOND_ROUND = 10
 
-# Averages over q(x) take two points a latent; with more latents than this the mean alone stands for it.
-_MOST_SPREAD_LATENTS = 8
-
-# Channels whose packed covariances are in double precision at a time.
-_CHANNELS_AT_ONCE = 2048
+# Numbers of packed covariances that are in double precision at a time.
+_MOST_CONVERTED = 5_000_000
 
 
 def embed_rows(
@@ -63,7 +61,7 @@ def embed_rows(
     n_rows, _, n_latent = starts.shape
     numbers = n_latent * max(frozen.weights.shape)
     if frozen.packed_covariance is not None:
-        numbers = max(numbers, len(frozen.weights) ** 2)
+        numbers += len(frozen.weights) ** 2
     size = chunk_size(n_rows, numbers)
     with jax.enable_x64(True):
         frozen = jax.tree.map(jnp.asarray, frozen)
@@ -138,11 +136,15 @@ class _Task:
 
 def _solve_rows(likelihoods, frozen: Frozen, rows: tuple[Rows, ...], starts: Array) -> tuple[Array, Array]:
     start = _best_of(likelihoods, frozen, rows, starts)
-    nowhere = np.zeros((2 * start.shape[1], *start.shape))
-    latents, root = _round(likelihoods, frozen, rows, start, nowhere, 1, MOST_STEPS)
-    if frozen.packed_covariance is not None and start.shape[1] <= _MOST_SPREAD_LATENTS:
-        steps = cubature_points(nowhere[0], np.asarray(root))
-        latents, root = _round(likelihoods, frozen, rows, latents, steps, len(steps), _STEPS_OF_SPREAD)
+    n_latent, is_uncertain = start.shape[1], frozen.packed_covariance is not None
+    n_points = 2 * n_latent if is_uncertain and n_latent <= MOST_LATENTS else 1
+    steps = np.zeros((n_points, *start.shape))
+    latents, root = _round(likelihoods, frozen, rows, start, steps, 1, MOST_STEPS)
+    if n_points > 1:
+        steps = cubature_points(steps[0], np.asarray(root))
+    if is_uncertain:
+        last = n_points, _STEPS_OF_SECOND_ROUND
+        latents, root = _round(likelihoods, frozen, rows, latents, steps, *last)
     return latents, root
 
 
@@ -170,21 +172,25 @@ def _round(
     task = _Task(likelihoods, frozen, rows)
     penalty = _penalty_of_uncertain_weights(frozen, task.precisions(start))
 
-    def averaged(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
-        def at(latents: Array) -> Any:
-            def add(index: Array, total: Any) -> Any:
-                return jax.tree.map(jnp.add, total, function(latents + steps[index]))
-
-            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(function, latents))
-            return jax.tree.map(lambda t: t / n_points, jax.lax.fori_loop(0, n_points, add, zeros))
-
-        return at
-
     def evaluate(latents: Array) -> Place:
         return jax.tree.map(jnp.add, task.evaluate(latents), penalty(latents))
 
+    averaged = partial(_averaged, steps, n_points)
     ended, _ = go_on(averaged(evaluate), task.hessian, begin(start), n_steps)
     return ended.latents, inverse_root(averaged(task.hessian)(ended.latents))
+
+
+def _averaged(steps: Array, n_points: int, function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    """The mean of a function at latents + step, over the first of the steps."""
+
+    def at(latents: Array) -> Any:
+        def add(index: Array, total: Any) -> Any:
+            return jax.tree.map(jnp.add, total, function(latents + steps[index]))
+
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(function, latents))
+        return jax.tree.map(lambda total: total / n_points, jax.lax.fori_loop(0, n_points, add, zeros))
+
+    return at
 
 
 def _penalty_of_uncertain_weights(frozen: Frozen, precisions: Array) -> Callable[[Array], Place]:
@@ -202,9 +208,17 @@ def _penalty_of_uncertain_weights(frozen: Frozen, precisions: Array) -> Callable
 
 
 def _summed_covariances(packed: Array, size: int, precisions: Array) -> Array:
-    """sum_m lambda_nm V_m of each row, (n, L, L)."""
-    total = jnp.zeros((len(precisions), packed.shape[1]))
-    for first in range(0, len(packed), _CHANNELS_AT_ONCE):
-        some = slice(first, first + _CHANNELS_AT_ONCE)
-        total += precisions[:, some] @ packed[some].astype(total.dtype)
-    return pairs.unpack_form(total, size)
+    """sum_m lambda_nm V_m of each row, (n, L, L), in blocks of channels."""
+    n_channels, n_pairs = packed.shape
+    block = max(1, min(n_channels, _MOST_CONVERTED // n_pairs))
+
+    def add(index: Array, total: Array) -> Array:
+        # the last block begins where it ends with the channels; what was seen before counts nothing
+        first = jnp.minimum(index * block, n_channels - block)
+        is_new = first + jnp.arange(block) >= index * block
+        some = jax.lax.dynamic_slice_in_dim(packed, first, block).astype(total.dtype)
+        weights = jax.lax.dynamic_slice_in_dim(precisions, first, block, axis=1)
+        return total + jnp.where(is_new, weights, 0.0) @ some
+
+    total = jnp.zeros((len(precisions), n_pairs))
+    return pairs.unpack_form(jax.lax.fori_loop(0, -(-n_channels // block), add, total), size)

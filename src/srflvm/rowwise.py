@@ -23,7 +23,8 @@ from srflvm.observations import Encoded
 
 _CHUNKS = (64, 1024)
 
-# Numbers held at once by the larger chunk, for each row a Jacobian of Q x C and what it is made of, Q x L.
+# Numbers held at once by the larger chunk, for each row a Jacobian of Q x C and what it is made of, Q x L,
+# and where weights are uncertain a matrix of L x L.
 _MOST_NUMBERS = 5e7
 
 

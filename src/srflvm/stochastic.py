@@ -2,8 +2,8 @@
 
 The landmarks, a random subset of the rows, are fitted as any data are. Their frozen model supplies the
 frequencies, which stay as they are, and the units of the columns. Each batch of rows is then placed by the
-present model, q(x_n) being the mode with Laplace's covariance, and its statistics move the model (see
-`batches`). Nothing of the size of Y is held; what is held of every row is its embedding, at the end.
+present model, q(x_n) being what `transform` would give, and its statistics move the model (see `batches`).
+Nothing of the size of Y is held; what is held of every row is its embedding, at the end.
 """
 
 from __future__ import annotations
@@ -82,15 +82,17 @@ def fit_estimator(
     planned: Batching | None = None,
 ) -> Fitted:
     """Fit with the options of the table's estimator. With epochs to come, `max_iter` is their number, and the
-    landmarks make as many sweeps as they usually do."""
+    landmarks make their sweeps as if it were "auto"."""
     estimator, planned = table.estimator, planned or batching(table.estimator, table.n_rows)
     if estimator.warm_start:
         refuse_warm_batches(getattr(estimator, "_state", None))
 
     def options_for(problem: Problem, rows: np.ndarray) -> Options:
         options = resolving.options(estimator, problem, table.n_rows, rows)
-        sweeps = resolving.automatic_sweeps(problem) if planned.n_epochs else options.max_iter
-        return replace(options, journal=journal, max_iter=sweeps)
+        if planned.n_epochs:
+            sweeps, share = resolving.automatic_sweeps(problem), resolving.settling_share(problem, "auto")
+            options = replace(options, max_iter=sweeps, settling_share=share)
+        return replace(options, journal=journal)
 
     return fit(table, choice, planned, options_for, rng)
 
