@@ -23,7 +23,7 @@ from srflvm.datasets import load_digits
 @pytest.fixture
 def stubs_importable(monkeypatch):
     folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))  # "" would be the cwd
 
 
 def stub(behaviour, seed=0, system="PCA"):
@@ -40,6 +40,12 @@ def test_outcomes_of_processes(stubs_importable, store, tmp_path):
     assert running.fit(stub("broken"), 120, tmp_path / "a.npz").failure == "7 steps"
     assert running.fit(stub("slow"), 1.5, tmp_path / "a.npz").failure == "over the budget of 2 s"
     assert running.fit(stub("killed"), 120, tmp_path / "a.npz").failure == "killed by SIGKILL"
+
+
+def test_files_of_the_working_folder_are_not_imported(stubs_importable, monkeypatch, tmp_path):
+    (tmp_path / "queue.py").write_text("raise SystemExit('not the queue of Python')\n")
+    monkeypatch.chdir(tmp_path)
+    assert running.fit(stub("fine"), 120, tmp_path / "a.npz").failure == ""
 
 
 def test_an_interrupted_run_goes_on(monkeypatch, store):

@@ -54,7 +54,9 @@ def run(
 
 def fit(task: Task, budget: float, array_file: Path) -> Outcome:
     """The outcome of one task; a failure is an outcome too."""
-    command = [sys.executable, "-m", "srflvm.bench.worker", json.dumps(asdict(task)), str(array_file)]
+    # -P: a file such as queue.py in the working folder must not stand for a module of that name
+    module = [sys.executable, "-P", "-m", "srflvm.bench.worker"]
+    command = [*module, json.dumps(asdict(task)), str(array_file)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

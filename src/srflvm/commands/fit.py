@@ -77,7 +77,8 @@ def _run_here(job: Job, n_processes: int, timeout: float) -> int:
 
 
 def _command(job: Job, peers: Peers) -> list[str]:
-    return [sys.executable, "-m", "srflvm.commands.fit", json.dumps([asdict(job), asdict(peers)])]
+    # -P: a file such as queue.py in the working folder must not stand for a module of that name
+    return [sys.executable, "-P", "-m", "srflvm.commands.fit", json.dumps([asdict(job), asdict(peers)])]
 
 
 def _fit(job: Job) -> int:
