@@ -37,7 +37,10 @@ def test_outcomes_of_processes(stubs_importable, store, tmp_path):
     expected = worker.accuracy(data.Y[:200], data.labels[:200], 1)
     assert store.get(stub("fine")).scores == (expected,)
     assert store.get(stub("fine")).seconds < 10
-    assert running.fit(stub("broken"), 120, tmp_path / "a.npz").failure == "7 steps"
+    broken = running.fit(stub("broken"), 120, tmp_path / "a.npz")
+    assert broken.failure == "RuntimeError: no convergence after 7 steps"
+    inside_jax = running.fit(stub("broken in JAX"), 120, tmp_path / "a.npz")
+    assert inside_jax.failure.startswith("TypeError: dot_general requires contracting dimensions")
     assert running.fit(stub("slow"), 1.5, tmp_path / "a.npz").failure == "over the budget of 2 s"
     assert running.fit(stub("killed"), 120, tmp_path / "a.npz").failure == "killed by SIGKILL"
 
@@ -69,6 +72,12 @@ def test_an_interrupted_run_goes_on(monkeypatch, store):
     assert ran[4:] == [(2, 7.0)]
     running.run(tasks, store, with_arrays=True, **quiet)
     assert ran[5:] == [(0, 7.0), (1, 7.0)]
+    monkeypatch.setattr(running, "fit", lambda *_: Outcome(failure="worse"))
+    running.run(tasks[:1], store, with_arrays=True, **quiet)
+    assert store.get(tasks[0]).scores == (0.5,)
+    monkeypatch.setattr(running, "fit", fit)
+    running.run([stub("fine", 5)], store, budget=1.0, console=Console(quiet=True))
+    assert ran[7:] == [(5, 1.0)]
     running.run([stub("fine", 9)], store, total=0.0, **quiet)
     assert store.get(stub("fine", 9)) is None
 
@@ -83,6 +92,9 @@ def test_fits_are_passed_on_as_text(store, tmp_path):
         other.put(tasks[0], Outcome((0.75,), 2.0))
         assert other.take_in(text) == 1
         assert other.get(tasks[0]).scores == (0.75,)
+        other.put(tasks[0], Outcome(failure="here only"))
+        assert other.take_in(text) == 1
+        assert other.get(tasks[0]) == store.get(tasks[0])
         taken, own = other.get(tasks[1]), store.get(tasks[1])
         assert (taken.failure, taken.date, taken.scores) == (own.failure, own.date, ())
         assert np.isnan(taken.seconds)
@@ -130,6 +142,26 @@ def test_chains_tell_how_far_they_came():
         expected = f"{start} after 300 sweeps, R-hat 1.23, effective sample size 17"
         assert worker.said_by(Chain()) == expected
     assert worker.said_by(object()) == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "where"), [("mean", "the mean of its draws"), ("draw", "its most probable")]
+)
+def test_chains_are_scored_at_the_better(monkeypatch, first, where):
+    data = load_digits().rows(np.arange(200))
+    good, bad = data.Y[:, 20:40], np.zeros((200, 2))
+
+    class Chain:
+        converged_, n_iter_, rhat_, ess_ = True, 300, {"log_joint": 1.0}, {"log_joint": 99.0}
+        most_probable_draw_ = good if first == "draw" else bad
+
+        def fit_transform(self, Y):
+            return bad if first == "draw" else good
+
+    monkeypatch.setattr(worker, "make", lambda task: Chain())
+    found = worker.measure(Task("embedding", "digits", "G-RFLVM"))
+    assert found["scores"] == [worker.accuracy(good, data.labels, 1)]
+    assert f"scored at {where}" in found["note"]
 
 
 def test_our_own_fill_has_intervals_and_a_number_of_components():
@@ -185,6 +217,8 @@ def test_plans_and_paper():
     assert same_size.settings["n_frequencies"] == RFLVM().n_frequencies
     with pytest.raises(ValueError, match="'PCB' is neither"):
         plan("table1", seeds=1, only=["PCB"])
+    with pytest.raises(ValueError, match="No fit of table2 is of bridges and G-RFLVM, 4000 sweeps"):
+        plan("table2", seeds=1, only=["bridges", "G-RFLVM, 4000 sweeps"])
 
 
 def test_command(tmp_path, monkeypatch):

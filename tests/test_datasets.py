@@ -112,7 +112,9 @@ def test_damaged_idx_is_refused(tmp_path):
 
 @pytest.fixture
 def batches():
-    return [(pixels(500, 3072, seed=seed), pixels(500, seed=seed + 10) % 10) for seed in range(6)]
+    """More than 400 images of class 0 and fewer of the others."""
+    labels = [np.minimum(pixels(500, seed=seed + 10) % 14, 10) % 10 for seed in range(6)]
+    return [(pixels(500, 3072, seed=seed), labels[seed]) for seed in range(6)]
 
 
 CIFAR_NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
@@ -135,8 +137,11 @@ def test_cifar_from_python_and_binary_batches(folder, batches):
     np.testing.assert_array_equal(from_pickles.labels, np.concatenate([labels for _, labels in batches]))
     subset = datasets.load_cifar10(subset="paper")
     assert subset.image_shape == (20, 20)
-    assert set(np.bincount(subset.labels, minlength=5)) <= set(range(401))
-    assert subset.labels.max() == 4
+    counts = np.bincount(from_pickles.labels)
+    assert counts[0] > 400 > counts[1]
+    np.testing.assert_array_equal(np.bincount(subset.labels), np.minimum(counts[:5], 400))
+    zeros = datasets.load_cifar10().Y[from_pickles.labels == 0]
+    np.testing.assert_array_equal(subset.Y[subset.labels == 0], zeros[:400])
 
 
 def test_grey_and_smaller_images_agree_with_pillow():
@@ -197,6 +202,12 @@ def test_bicycles_from_csv(folder):
         np.testing.assert_array_equal(data.labels, [0, 2])
     (folder / "bridges.csv").write_text("Date,Brooklyn\n4/1/2017,1\n")
     with pytest.raises(DataError, match="no column 'Manhattan'"):
+        datasets.load_bridges()
+    (folder / "bridges.csv").write_text(bridges + "Total\n")
+    with pytest.raises(DataError, match=r"bridges\.csv, line 4 has no entry in column 'Brooklyn'"):
+        datasets.load_bridges()
+    (folder / "bridges.csv").write_text("")
+    with pytest.raises(DataError, match=r"bridges\.csv is empty"):
         datasets.load_bridges()
 
 

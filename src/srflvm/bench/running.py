@@ -31,7 +31,7 @@ def run(
 ) -> None:
     """Run what is not in the store. After `total` seconds nothing more is begun; what is left, and
     a fit that this cuts short, is not recorded. `retry` runs failures again, `with_arrays` also fits that the
-    store knows by their scores alone."""
+    store knows by their scores alone; should they fail, the scores are kept."""
     ends = time.monotonic() + total
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -43,11 +43,12 @@ def run(
             is_due = known is None or (
                 retry if known.failure else with_arrays and not store.array_file(task).exists()
             )
-            if is_due and left > 1.0:
+            if is_due and left >= 1.0:
                 outcome = fit(task, left, store.array_file(task))
                 if outcome.failure and left < budget and time.monotonic() >= ends:
                     continue
-                store.put(task, outcome)
+                if known is None or known.failure or not outcome.failure:
+                    store.put(task, outcome)
                 progress.console.print(_line(task, outcome), markup=False)
             progress.advance(bar)
 

@@ -32,6 +32,10 @@ class Outcome:
 
 _FIELDS = tuple(field.name for field in fields(Outcome))
 _VALUES = f"VALUES ({', '.join('?' * (1 + len(_FIELDS)))})"
+_BETTER = (
+    f"ON CONFLICT (task) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _FIELDS)} "
+    "WHERE fits.failure <> '' AND excluded.failure = ''"
+)
 
 
 class Store:
@@ -67,7 +71,8 @@ class Store:
         return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
 
     def take_in(self, text: str) -> int:
-        """Add outcomes that were written as text and are not here; how many they are. They have no arrays."""
+        """Add outcomes that were written as text and are not here, or are failures here and none there; how
+        many they are. They have no arrays."""
         rows = []
         for number, line in enumerate(text.splitlines(), start=1):
             try:
@@ -76,7 +81,7 @@ class Store:
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"Line {number} is not the outcome of a fit ({error!r}).") from error
         with self._connection:
-            added = self._connection.executemany(f"INSERT OR IGNORE INTO fits {_VALUES}", rows)
+            added = self._connection.executemany(f"INSERT INTO fits {_VALUES} {_BETTER}", rows)
         return added.rowcount
 
     def array_file(self, task: Task) -> Path:

@@ -60,8 +60,9 @@ _TABLE_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 # Of the scores of a task: a store may hold those of other versions. Raise it when what is measured or a
-# system's defaults change; ours by sites has had other defaults before.
-_MEANING, _MEANING_BY_SITES = 4, 5
+# system's defaults change; ours by sites has had other defaults before, and chains were scored at the mean of
+# their draws only.
+_MEANING, _MEANING_BY_SITES, _MEANING_OF_CHAINS = 4, 5, 6
 
 # Fewer steps, so that a look at everything takes minutes.
 _FEW_SWEEPS = {"max_iter": 8, "n_components": 2}
@@ -97,8 +98,14 @@ class Task:
     def key(self) -> str:
         """What tells one measurement from another; the place of the files does not."""
         own = {name: value for name, value in asdict(self).items() if name != "folder"}
-        meaning = _MEANING_BY_SITES if self._is_ours_by_sites else _MEANING
-        return json.dumps({**own, "meaning": meaning}, sort_keys=True)
+        return json.dumps({**own, "meaning": self._meaning}, sort_keys=True)
+
+    @property
+    def _meaning(self) -> int:
+        if self._is_ours_by_sites:
+            return _MEANING_BY_SITES
+        is_chain = self.path == SYSTEMS["G-RFLVM"].path and self.kind != "imputation"
+        return _MEANING_OF_CHAINS if is_chain else _MEANING
 
     @property
     def _is_ours_by_sites(self) -> bool:
@@ -137,8 +144,12 @@ def plan(
         tasks = _table_plan(experiment, seeds, quick, folder)
     data = tuple(dict.fromkeys(task.data for task in tasks))
     systems = tuple(dict.fromkeys(task.system for task in tasks))
-    chosen_data, chosen_systems = _chosen(tuple(only), data, systems)
-    return [task for task in tasks if task.data in chosen_data and task.system in chosen_systems]
+    only = tuple(only)
+    chosen_data, chosen_systems = _chosen(only, data, systems)
+    chosen = [task for task in tasks if task.data in chosen_data and task.system in chosen_systems]
+    if not chosen:
+        raise ValueError(f"No fit of {experiment} is of {' and '.join(only)}: name other systems or data.")
+    return chosen
 
 
 def _table_plan(experiment: str, seeds: int, quick: bool, folder: str | None) -> list[Task]:

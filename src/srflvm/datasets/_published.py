@@ -129,14 +129,22 @@ def read_columns(path: Path, *wanted: str) -> list[list[str]]:
 
     Headings are compared by their ASCII letters and digits alone: accents come in several encodings.
     """
-    rows = [row for row in csv.reader(io.StringIO(read_bytes(path).decode("latin-1"))) if any(row)]
-    headings = [_plain(text) for text in rows[0]] if rows else []
+    reader = csv.reader(io.StringIO(read_bytes(path).decode("latin-1")))
+    rows = [(reader.line_num, row) for row in reader if any(row)]
+    if not rows:
+        raise DataError(f"{path} is empty: download it again.")
+    (_, headings), *rows = rows
     columns = []
     for name in wanted:
-        found = [index for index, heading in enumerate(headings) if _plain(name) in heading]
+        found = [index for index, heading in enumerate(headings) if _plain(name) in _plain(heading)]
         if not found:
-            raise DataError(f"{path} has no column {name!r}; its columns are {', '.join(rows[0])}.")
-        columns.append([row[found[0]].strip() for row in rows[1:]])
+            raise DataError(f"{path} has no column {name!r}; its columns are {', '.join(headings)}.")
+        short = [line for line, row in rows if len(row) <= found[0]]
+        if short:
+            raise DataError(
+                f"{path}, line {short[0]} has no entry in column {name!r}: remove or complete it."
+            )
+        columns.append([row[found[0]].strip() for _, row in rows])
     return columns
 
 

@@ -74,6 +74,8 @@ class RFLVM(BaseEstimator):
     ----------
     embedding_ : (N, n_components)
         Mean of the kept draws of the best chain, each turned or mirrored towards its most probable one.
+    most_probable_draw_ : (N, n_components)
+        The kept draw of the best chain at which the log joint density is highest.
     draws_, frequency_draws_ : (n_kept, N, n_components), (n_kept, n_frequencies, n_components)
         The draws it is the mean of, and those of the frequencies, turned with them.
     log_joint_ : (n_chains, n_sweeps)
@@ -208,6 +210,7 @@ class RFLVM(BaseEstimator):
         self.converged_ = bool(is_mixed and self.ess_["log_joint"] > _SMALLEST_ESS)
         best = int(np.argmax(kept.log_joint.mean(axis=1)))
         most_probable = kept.latents[best, np.argmax(kept.log_joint[best])]
+        self.most_probable_draw_: FloatArray = most_probable
         turns = _diagnostics.turns(kept.latents[best], most_probable)
         self.draws_: FloatArray = kept.latents[best] @ turns
         self.frequency_draws_: FloatArray = kept.frequencies[best] @ turns
