@@ -148,6 +148,6 @@ def test_what_is_filled_is_shown(store, tmp_path):
     store.array_file(task).parent.mkdir()
     np.savez(store.array_file(task), **found["arrays"])
     (drawn,) = pictures.draw(
-        "reconstructions", tables.build("table4", [task], store), [task], store, tmp_path, ""
+        "reconstructions", tables.build("reconstructions", [task], store), [task], store, tmp_path, ""
     )
     assert drawn.stat().st_size > 1000
