@@ -1,8 +1,11 @@
 """Loaders: each reads files made here, in the layout of the archives and as publishers write them."""
 
 import gzip
+import hashlib
+import io
 import pickle
 import struct
+import tarfile
 
 import numpy as np
 import pytest
@@ -71,8 +74,6 @@ def test_a_wrong_checksum_names_file_sums_and_remedy(folder):
 
 
 def test_a_known_checksum_is_accepted(folder, monkeypatch):
-    import hashlib
-
     np.savez(folder / "brendan.npz", Y=pixels(5, 560))
     found = hashlib.sha256((folder / "brendan.npz").read_bytes()).hexdigest()
     monkeypatch.setitem(_folder.KNOWN_SUMS, "brendan.npz", found)
@@ -87,14 +88,27 @@ def test_mnist_from_idx(folder, suffix):
     write_idx(folder / f"t10k-images-idx3-ubyte{suffix}", test)
     write_idx(folder / f"train-labels-idx1-ubyte{suffix}", labels[:1200])
     write_idx(folder / f"t10k-labels-idx1-ubyte{suffix}", labels[1200:])
-    data = datasets.load_mnist()
+    data = datasets.load_mnist(verify=False)
     assert (data.name, data.likelihood, data.image_shape) == ("mnist", "gaussian", (28, 28))
     np.testing.assert_array_equal(np.rint(data.Y[1200:] * 255), test.reshape(30, -1))
     np.testing.assert_array_equal(data.labels, labels)
     index = np.random.RandomState(3).permutation(1230)[:1000]
-    subset = datasets.load_mnist(subset="paper", random_state=3)
+    subset = datasets.load_mnist(subset="paper", random_state=3, verify=False)
     np.testing.assert_array_equal(subset.Y, data.Y[index])
     np.testing.assert_array_equal(subset.labels, labels[index])
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "train-images.idx3-ubyte", "data_batch_1"])
+def test_files_of_publishers_are_compared_with_their_known_sums(folder, monkeypatch, name):
+    load = datasets.load_cifar10 if name == "data_batch_1" else datasets.load_mnist
+    write_idx(folder / name, pixels(2, 28, 28))
+    with pytest.raises(DataError, match=rf"{name} has the MD5 sum [0-9a-f]{{32}}.*verify=False"):
+        load()
+    content = gzip.decompress((folder / name).read_bytes()) if name.endswith("gz") else None
+    found = hashlib.md5(content or (folder / name).read_bytes()).hexdigest()
+    known_name = "data_batch_1" if name == "data_batch_1" else "train-images-idx3-ubyte"
+    monkeypatch.setitem(_published.PUBLISHED_SUMS, known_name, found)
+    assert len(_published.read_bytes(folder / name, verify=True)) == 16 + 2 * 28 * 28
 
 
 def test_damaged_idx_is_refused(tmp_path):
@@ -132,15 +146,15 @@ def test_cifar_from_python_and_binary_batches(folder, batches):
         (folder / name).write_bytes(content)
     for batch in binary.iterdir():
         batch.unlink()
-    from_pickles = datasets.load_cifar10(size=32)
+    from_pickles = datasets.load_cifar10(size=32, verify=False)
     np.testing.assert_array_equal(from_pickles.Y, from_binary.Y)
     np.testing.assert_array_equal(from_pickles.labels, np.concatenate([labels for _, labels in batches]))
-    subset = datasets.load_cifar10(subset="paper")
+    subset = datasets.load_cifar10(subset="paper", verify=False)
     assert subset.image_shape == (20, 20)
     counts = np.bincount(from_pickles.labels)
     assert counts[0] > 400 > counts[1]
     np.testing.assert_array_equal(np.bincount(subset.labels), np.minimum(counts[:5], 400))
-    zeros = datasets.load_cifar10().Y[from_pickles.labels == 0]
+    zeros = datasets.load_cifar10(verify=False).Y[from_pickles.labels == 0]
     np.testing.assert_array_equal(subset.Y[subset.labels == 0], zeros[:400])
 
 
@@ -164,11 +178,11 @@ class Trap:
 def test_pickles_run_no_code(folder, capsys):
     (folder / "data_batch_1").write_bytes(pickle.dumps({b"data": Trap()}))
     with pytest.raises(DataError, match=r"builtins\.print is not allowed"):
-        datasets.load_cifar10()
+        datasets.load_cifar10(verify=False)
     assert capsys.readouterr().out == ""
     (folder / "data_batch_1").write_bytes(pickle.dumps({b"data": [1]}))
     with pytest.raises(DataError):
-        datasets.load_cifar10()
+        datasets.load_cifar10(verify=False)
 
 
 def test_faces_from_mat_are_upright(folder):
@@ -209,6 +223,56 @@ def test_bicycles_from_csv(folder):
     (folder / "bridges.csv").write_text("")
     with pytest.raises(DataError, match=r"bridges\.csv is empty"):
         datasets.load_bridges()
+
+
+TEXTS = {
+    "20news-bydate-test/alt.atheism/3": "Apple apple pear rare",
+    "20news-bydate-train/sci.med/2": "every fig pear",
+    "20news-bydate-train/sci.med/1": "Every fig, fig; naïf",
+    "20news-bydate-train/rec.autos/4": "every wheel",
+    "20news-bydate-train/comp.sys.mac.hardware/9": "every apple I a",
+    **{f"20news-bydate-test/sci.med/{n}": "every naïf pear" for n in range(5, 12)},
+}
+
+
+def write_texts(path):
+    with tarfile.open(path, "w:gz") as archive:
+        top = tarfile.TarInfo("./")
+        top.type, top.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(top)
+        for name, text in TEXTS.items():
+            content = text.encode("latin-1")
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def test_words_of_newsgroups_are_counted_in_archive_and_folders(folder):
+    """Eleven texts are of the three groups: "every" is in ten, "rare" in one, so that neither is counted;
+    nor are words of one letter."""
+    write_texts(folder / "20news-bydate.tar.gz")
+    data = datasets.load_newsgroups(verify=False)
+    # columns apple, fig, naïf, pear; rows for training first, then by group and by name:
+    # comp 9, sci 1, sci 2; alt 3, sci 10, 11, 5, ..., 9
+    expected = [[1, 0, 0, 0], [0, 2, 1, 0], [0, 1, 0, 1], [2, 0, 0, 1], *[[0, 0, 1, 1]] * 7]
+    np.testing.assert_array_equal(data.Y, expected)
+    np.testing.assert_array_equal(data.labels, [1, 2, 2, 0, *[2] * 7])
+    with tarfile.open(folder / "20news-bydate.tar.gz") as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (folder / "20news-bydate.tar.gz").unlink()
+    unpacked = datasets.load_newsgroups(verify=False)
+    np.testing.assert_array_equal(unpacked.Y, data.Y)
+    np.testing.assert_array_equal(unpacked.labels, data.labels)
+
+
+def test_newsgroups_with_texts_missing_or_an_archive_cut_short_are_refused(folder):
+    path = folder / "20news-bydate.tar.gz"
+    write_texts(path)
+    with pytest.raises(DataError, match=r"has 11 texts of alt\.atheism.*there are 2752.*verify=False"):
+        datasets.load_newsgroups()
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"20news-bydate\.tar\.gz cannot be read .*fetch it again"):
+        datasets.load_newsgroups()
 
 
 def test_digits_and_bad_arguments(folder):

@@ -53,14 +53,21 @@ def read_archive(folder: Path, source: Source, *, verify: bool) -> dict[str, Any
     if not path.is_file():
         return None
     if verify and source.archive in KNOWN_SUMS:
-        _check_sum(path, KNOWN_SUMS[source.archive])
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        check_sum(path, "SHA-256", found, KNOWN_SUMS[source.archive])
     with np.load(path, allow_pickle=False) as archive:
         return {key: archive[key] for key in archive.files}
 
 
+def places(folder: Path) -> list[Path]:
+    """Where files are looked for: the folder and the folders right below it."""
+    return [folder, *sorted(child for child in folder.iterdir() if child.is_dir())]
+
+
 def find(folder: Path, *names: str) -> Path | None:
     """The first of these files that exists, in the folder or in a folder right below it, plain or .gz."""
-    for place in (folder, *sorted(child for child in folder.iterdir() if child.is_dir())):
+    for place in places(folder):
         for name in names:
             for path in (place / name, place / f"{name}.gz"):
                 if path.is_file():
@@ -76,11 +83,10 @@ def missing(folder: Path, source: Source) -> FileNotFoundError:
     )
 
 
-def _check_sum(path: Path, expected: str) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
+def check_sum(path: Path, kind: str, found: str, known: str) -> None:
+    """Refuse a file whose checksum is not the known one."""
+    if found != known:
         raise DataError(
-            f"{path} has the SHA-256 sum {found}, and the known file has {expected}. "
+            f"{path} has the {kind} sum {found}, and the known file has {known}. "
             "Fetch it again, or pass verify=False to read it as it is."
         )

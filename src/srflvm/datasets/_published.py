@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import pickle
 import struct
@@ -13,21 +14,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from srflvm.datasets._folder import check_sum
 from srflvm.exceptions import DataError
 
 Pixels = npt.NDArray[np.uint8]
 
 _IDX_BYTES = 0x08
 
+# MD5 of what the files of MNIST and the Python batches of CIFAR-10 hold, unzipped.
+PUBLISHED_SUMS = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a plain or gzipped file."""
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+def read_bytes(path: Path, *, verify: bool = False) -> bytes:
+    """The content of a plain or gzipped file; compared with its known sum, where there is one."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    known = PUBLISHED_SUMS.get(path.name.removesuffix(".gz").replace(".idx", "-idx"))
+    if verify and known:
+        check_sum(path, "MD5", hashlib.md5(content, usedforsecurity=False).hexdigest(), known)
+    return content
 
 
-def read_idx(path: Path) -> Pixels:
+def read_idx(path: Path, *, verify: bool = False) -> Pixels:
     """An array of bytes in IDX: two zero bytes, the type, the number of dimensions, big-endian sizes."""
-    content = read_bytes(path)
+    content = read_bytes(path, verify=verify)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _IDX_BYTES:
         raise DataError(f"{path} is not an IDX file of bytes.")
     n_dimensions = content[3]
@@ -38,9 +58,9 @@ def read_idx(path: Path) -> Pixels:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def read_cifar_batch(path: Path) -> tuple[Pixels, Pixels]:
+def read_cifar_batch(path: Path, *, verify: bool = False) -> tuple[Pixels, Pixels]:
     """Images (n, 3, 32, 32) and labels (n,) of one batch, binary (.bin) or for Python."""
-    content = read_bytes(path)
+    content = read_bytes(path, verify=verify)
     if path.name.endswith((".bin", ".bin.gz")):
         if len(content) % 3073:
             raise DataError(f"{path} is not a whole number of CIFAR-10 records of 3073 bytes.")

@@ -46,19 +46,19 @@ def load_mnist(
         The paper's subset: 1000 images, drawn from all by `random_state`.
     random_state : int, RandomState instance or None, default=0
     verify : bool, default=True
-        Compare the checksum of the .npz file with the known one.
+        Compare the checksums of files with the known ones.
     """
     chosen = check_subset(subset)
     place = data_folder(folder)
     archive = read_archive(place, _MNIST, verify=verify)
-    pixels, labels = (archive["Y"], archive["labels"]) if archive else _mnist_files(place)
+    pixels, labels = (archive["Y"], archive["labels"]) if archive else _mnist_files(place, verify)
     if chosen:
         index = check_random_state(random_state).permutation(len(pixels))[:1000]
         pixels, labels = pixels[index], labels[index]
     return images(pixels, labels, "mnist", (28, 28))
 
 
-def _mnist_files(folder: Path) -> tuple[Pixels, Pixels]:
+def _mnist_files(folder: Path, verify: bool) -> tuple[Pixels, Pixels]:
     parts = []
     for what, dimensions in (("images", 3), ("labels", 1)):
         for part in ("train", "t10k"):
@@ -67,7 +67,7 @@ def _mnist_files(folder: Path) -> tuple[Pixels, Pixels]:
             )
             if path is None:
                 raise missing(folder, _MNIST)
-            parts.append(read_idx(path))
+            parts.append(read_idx(path, verify=verify))
     pixels = np.concatenate(parts[:2])
     return pixels.reshape(len(pixels), -1), np.concatenate(parts[2:])
 
@@ -87,27 +87,27 @@ def load_cifar10(
         The paper's subset: 400 images of each of five classes. Here the first 400 of classes 0 to 4, as
         the paper does not say which.
     verify : bool, default=True
-        Compare the checksum of the .npz file with the known one.
+        Compare the checksums of files with the known ones; batches in the binary form have none.
     """
     if size not in _CIFAR:
         raise ValueError(f"size is 20 or 32, not {size!r}.")
     chosen = check_subset(subset)
     place = data_folder(folder)
     archive = read_archive(place, _CIFAR[size], verify=verify)
-    pixels, labels = (archive["Y"], archive["labels"]) if archive else _cifar_files(place, size)
+    pixels, labels = (archive["Y"], archive["labels"]) if archive else _cifar_files(place, size, verify)
     if chosen:
         index = np.concatenate([np.flatnonzero(labels == label)[:400] for label in range(5)])
         pixels, labels = pixels[index], labels[index]
     return images(pixels, labels, "cifar-10" if size == 20 else "cifar-10-32", (size, size))
 
 
-def _cifar_files(folder: Path, size: int) -> tuple[Pixels, Pixels]:
+def _cifar_files(folder: Path, size: int, verify: bool) -> tuple[Pixels, Pixels]:
     parts, labels = [], []
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
         path = find(folder, name, f"{name}.bin")
         if path is None:
             raise missing(folder, _CIFAR[size])
-        colour, own_labels = read_cifar_batch(path)
+        colour, own_labels = read_cifar_batch(path, verify=verify)
         pixels = grey(colour)
         parts.append(pixels if size == 32 else shrink(pixels, size))
         labels.append(own_labels)

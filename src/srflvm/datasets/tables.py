@@ -5,10 +5,8 @@ from __future__ import annotations
 import datetime
 import os
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
-
+from srflvm.datasets import _newsgroups
 from srflvm.datasets._dataset import Dataset, counts
 from srflvm.datasets._folder import Source, data_folder, find, missing, read_archive
 from srflvm.datasets._published import read_columns, whole_numbers
@@ -24,8 +22,7 @@ _BRIDGES = Source(
 _MONTREAL = Source("montreal.npz", "comptagesvelo2015.csv", "donnees.montreal.ca, comptage velo, 2015")
 _NEWSGROUPS = Source(
     "newsgroups.npz",
-    "any other form of it (word counts Y of the groups alt.atheism, comp.sys.mac.hardware and sci.med, for "
-    "words in 10 to 90 % of the texts, and labels 0, 1, 2)",
+    "20news-bydate.tar.gz (nor the folders that it unpacks to, 20news-bydate-train and 20news-bydate-test)",
     "qwone.com/~jason/20Newsgroups",
 )
 
@@ -99,15 +96,25 @@ def load_newsgroups(folder: Folder = None, *, verify: bool = True) -> Dataset:
     Parameters
     ----------
     folder : path or None, default=None
-        Where the file is; None takes the environment variable SRFLVM_DATA.
+        Where the files are; None takes the environment variable SRFLVM_DATA.
     verify : bool, default=True
-        Compare the checksum of the .npz file with the known one.
+        Compare the checksum of the .npz file with the known one, and the number of texts in the publisher's
+        files with that of all.
     """
     place = data_folder(folder)
-    archive: dict[str, npt.NDArray[Any]] | None = read_archive(place, _NEWSGROUPS, verify=verify)
-    if archive is None:
+    archive = read_archive(place, _NEWSGROUPS, verify=verify)
+    if archive:
+        return counts(archive["Y"], archive["labels"], "newsgroups")
+    texts = _newsgroups.read_texts(place)
+    if not texts:
         raise missing(place, _NEWSGROUPS)
-    return counts(archive["Y"], archive["labels"], "newsgroups")
+    if verify and len(texts) != _newsgroups.N_TEXTS:
+        raise DataError(
+            f"{place} has {len(texts)} texts of {', '.join(_newsgroups.GROUPS)}, and there are "
+            f"{_newsgroups.N_TEXTS}. Fetch them again, or pass verify=False to count the words of these."
+        )
+    labels = [_newsgroups.GROUPS.index(group) for _, group, _ in texts]
+    return counts(_newsgroups.count_words(list(texts.values())), labels, "newsgroups")
 
 
 def _published_table(folder: Path, source: Source, name: str) -> Path:
