@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import platform
 import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from rich.table import Table
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
+from srflvm.bench.machine import machine
 from srflvm.bench.running import run
 from srflvm.bench.store import Store
 from srflvm.bench.tasks import Task
@@ -117,12 +116,7 @@ def report(
     lines = [f"# {title}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     lines += [line for picture in pictures for line in ("", f"![{title}]({picture}.png)")]
-    lines += ["", f"Written by `{command}` on {datetime.date.today()}: {_machine()}.", ""]
+    lines += ["", f"Written by `{command}` on {datetime.date.today()}: {machine()}.", ""]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.md").write_text("\n".join(lines))
     CONSOLE.print(f"written to docs/results/{name}.md")
-
-
-def _machine() -> str:
-    versions = ", ".join(f"{p} {version(p)}" for p in ("srflvm", "jax", "scikit-learn", "numpy"))
-    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}"

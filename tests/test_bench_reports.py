@@ -1,10 +1,11 @@
 """What `srflvm bench` writes: tables and pictures from stored fits."""
 
 import dataclasses
+import platform
 
 import numpy as np
 
-from srflvm.bench import pictures, report, tables, worker
+from srflvm.bench import machine, pictures, report, tables, worker
 from srflvm.bench.store import Outcome
 from srflvm.bench.tasks import Task, plan
 from srflvm.datasets import make_s_curve_gp
@@ -82,6 +83,17 @@ def test_the_best_of_table_three_is_that_of_its_data(store):
     assert "| cifar-10-32, Isomap | 0.100" in text
     assert "| mnist-full, Isomap | **0.700**" in text
     assert "from fits made on 2026-01-02 to 2026-02-03: a machine." in text
+
+
+def test_the_machine_is_told_with_its_processor_and_versions(monkeypatch, tmp_path):
+    told = machine.machine()
+    assert platform.machine() in told
+    assert f"numpy {np.__version__}" in told
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Abacus 2: fast\nmodel name\t: other\n")
+    monkeypatch.setattr(machine, "Path", lambda _: tmp_path / "cpuinfo")
+    assert machine._processor() == f"Abacus 2: fast, {platform.machine()}"
+    monkeypatch.setattr(machine, "Path", lambda _: tmp_path / "nothing")
+    assert machine._processor() == platform.machine()
 
 
 def test_notes_are_given_once_for_a_row():
