@@ -153,6 +153,42 @@ def test_factors_counted_by_tails_are_those_of_the_entries():
     assert make_data(100.0 * Y, "negative_binomial").tails is None
 
 
+def test_dispersions_of_large_counts_come_to_their_posterior_in_a_few_sweeps():
+    """Where f is a bias alone (frequencies of zero weight), against integration over log r and bias: counts
+    near 1000 tell the mean, so that log r = 0, where chains begin, is far off and tied to the bias."""
+    n_rows, n_chains = 20, 200
+    y = np.random.RandomState(0).negative_binomial(20, 20 / 1020, (n_rows, 1)).astype(float)
+    prior = PRIOR._replace(bias_variance=100.0, log_dispersion=(1.0, 1.5))
+    log_r, bias = np.linspace(0.5, 5.5, 201), np.linspace(1.0, 7.0, 801)
+    grid_r, grid_bias = np.meshgrid(log_r, bias, indexing="ij")
+    log_density = -0.5 * ((grid_r - 1.0) / 1.5) ** 2 - 0.5 * grid_bias**2 / 100.0
+    for count in y[:, 0]:
+        log_density += stats.nbinom.logpmf(count, np.exp(grid_r), special.expit(-grid_bias))
+    density = np.exp(log_density - log_density.max()).sum(axis=1)
+    density /= density.sum()
+    mean = density @ log_r
+    deviation = np.sqrt(density @ (log_r - mean) ** 2)
+
+    one = jax.tree.map(lambda part: jnp.asarray(part[0]), draw_states(7))
+    start = one._replace(
+        latents=jnp.zeros((n_rows, 2)),
+        weights=jnp.zeros((1, 2 * N_FREQUENCIES + 1)).at[0, -1].set(np.log(y.mean())),
+        amplitude=jnp.asarray(1e-20),
+        log_dispersion=jnp.zeros(1),
+    )
+    data = make_data(y, "negative_binomial")
+
+    def go(key):
+        def step(state, key):
+            return FAMILIES["negative_binomial"].sweep(key, state, data, prior), None
+
+        return jax.lax.scan(step, start, jax.random.split(key, 30))[0].log_dispersion[0]
+
+    found = np.asarray(quickly_compiled(jax.vmap(go))(jax.random.split(jax.random.key(0), n_chains)))
+    assert abs(found.mean() - mean) < STANDARD_ERRORS * deviation / n_chains**0.5
+    assert abs(found.std() / deviation - 1.0) < STANDARD_ERRORS * (2 * n_chains) ** -0.5
+
+
 def test_gaussian_posterior_agrees_with_nuts(gaussian_sweeps):
     """X, W, H, noise and amplitude, with means, covariances and assignments of frequencies held fixed."""
     with warnings.catch_warnings():

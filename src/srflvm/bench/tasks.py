@@ -60,9 +60,9 @@ _TABLE_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 # Of the scores of a task: a store may hold those of other versions. Raise it when what is measured or a
-# system's defaults change; ours by sites has had other defaults before, and chains were scored at the mean of
-# their draws only.
-_MEANING, _MEANING_BY_SITES, _MEANING_OF_CHAINS = 4, 5, 6
+# system's defaults change; ours by sites has had other defaults before, chains were scored at the mean of
+# their draws only, and those for counts had no move of dispersions with biases.
+_MEANING, _MEANING_BY_SITES, _MEANING_OF_CHAINS, _MEANING_OF_COUNT_CHAINS = 4, 5, 6, 7
 
 # Fewer steps, so that a look at everything takes minutes.
 _FEW_SWEEPS = {"max_iter": 8, "n_components": 2}
@@ -104,8 +104,10 @@ class Task:
     def _meaning(self) -> int:
         if self._is_ours_by_sites:
             return _MEANING_BY_SITES
-        is_chain = self.path == SYSTEMS["G-RFLVM"].path and self.kind != "imputation"
-        return _MEANING_OF_CHAINS if is_chain else _MEANING
+        if self.path != SYSTEMS["G-RFLVM"].path or self.kind == "imputation":
+            return _MEANING
+        is_for_counts = self.settings.get("likelihood") == "negative_binomial"
+        return _MEANING_OF_COUNT_CHAINS if is_for_counts else _MEANING_OF_CHAINS
 
     @property
     def _is_ours_by_sites(self) -> bool:

@@ -95,7 +95,13 @@ class Logistic:
 
 class NegativeBinomial(Logistic):
     """p(y) = Gamma(y + r) / (Gamma(r) y!) p^y (1 - p)^r, p = 1 / (1 + exp(-f)): y + r trials. The logarithm
-    of each r_m moves by elliptical slices under its normal prior, given f."""
+    of each r_m moves by elliptical slices under its normal prior, given f, and then with the mean given.
+
+    The mean of y is r exp(f), which many counts tell well: r alone could move only as far as f, and f, given
+    the Polya-gamma variables, only as far as r. So in the second move the bias goes against log r, at a fixed
+    level log r_m + bias_m. As (log r, bias) -> (log r, level) keeps volumes, its target is the joint density
+    with bias = level - log r.
+    """
 
     def log_prob(self, data: Data, f: Array, state: State) -> Array:
         r = jnp.exp(state.log_dispersion)
@@ -109,18 +115,46 @@ class NegativeBinomial(Logistic):
         return data.y + jnp.exp(state.log_dispersion)
 
     def _update_own(self, key: Array, state: State, data: Data, prior: Prior) -> State:
-        mean, std = prior.log_dispersion
-        auxiliary_key, slice_key = jax.random.split(key)
-        auxiliary = std * jax.random.normal(auxiliary_key, state.log_dispersion.shape)
+        alone_key, level_key = jax.random.split(key)
         softplus = jnp.sum(data.observed * jax.nn.softplus(functions(state)), axis=0)
 
-        def log_likelihood(offset: Array) -> Array:
-            r = jnp.exp(mean + offset[:, 0])
+        def given_functions(log_r: Array) -> Array:
+            r = jnp.exp(log_r)
             return _log_rising_factorials(data, r) - r * softplus
 
-        offset = (state.log_dispersion - mean)[:, None]
-        moved = elliptical_slice(slice_key, offset, auxiliary[:, None], log_likelihood)
-        return state._replace(log_dispersion=mean + moved[:, 0])
+        log_r = _moved_dispersions(alone_key, state.log_dispersion, prior, given_functions)
+        return _update_at_level(level_key, state._replace(log_dispersion=log_r), data, prior)
+
+
+def _update_at_level(key: Array, state: State, data: Data, prior: Prior) -> State:
+    """Dispersions and biases at a fixed log r_m + bias_m (see `NegativeBinomial`)."""
+    bias = state.weights[:, -1]
+    level, waves = state.log_dispersion + bias, functions(state) - bias
+
+    def given_level(log_r: Array) -> Array:
+        r, bias = jnp.exp(log_r), level - log_r
+        f = waves + bias
+        entries = jnp.sum(data.observed * (data.y * f - (data.y + r) * jax.nn.softplus(f)), axis=0)
+        return _log_rising_factorials(data, r) + entries - 0.5 * bias**2 / prior.bias_variance
+
+    log_r = _moved_dispersions(key, state.log_dispersion, prior, given_level)
+    return state._replace(log_dispersion=log_r, weights=state.weights.at[:, -1].set(level - log_r))
+
+
+def _moved_dispersions(
+    key: Array, log_r: Array, prior: Prior, log_likelihood: Callable[[Array], Array]
+) -> Array:
+    """An elliptical slice move of every log r (M,) under its prior; `log_likelihood` takes (M,) to (M,)."""
+    mean, std = prior.log_dispersion
+    auxiliary_key, slice_key = jax.random.split(key)
+    auxiliary = std * jax.random.normal(auxiliary_key, log_r.shape)
+    moved = elliptical_slice(
+        slice_key,
+        (log_r - mean)[:, None],
+        auxiliary[:, None],
+        lambda offset: log_likelihood(mean + offset[:, 0]),
+    )
+    return mean + moved[:, 0]
 
 
 def _log_rising_factorials(data: Data, r: Array) -> Array:
