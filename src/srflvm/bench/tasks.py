@@ -230,7 +230,7 @@ def _chosen(
     unknown = [name for name in only if name not in (*data, *systems)]
     if unknown:
         raise ValueError(
-            f"{unknown[0]!r} is neither data ({', '.join(data)}) nor system ({', '.join(systems)})."
+            f"{unknown[0]!r} is neither data ({'; '.join(data)}) nor system ({'; '.join(systems)})."
         )
     return (
         tuple(name for name in data if name in only) or data,
