@@ -48,7 +48,8 @@ def beside_the_paper(report: Report) -> Any:
         axis.set_title(title, fontsize=9)
         axis.set(yticks=range(len(names)))
         if report.lower_is_better:
-            _make_logarithmic(axis)
+            axis.set_xscale("log")
+            _plain_numbers(axis.xaxis)
         axis.set_yticklabels(names if column == 0 else [], fontsize=8)
         axis.tick_params(axis="x", which="both", labelsize=7)
         axis.grid(axis="y", alpha=0.3)
@@ -57,16 +58,16 @@ def beside_the_paper(report: Report) -> Any:
     return figure
 
 
-def _make_logarithmic(axis: Any) -> None:
-    """With plain numbers, as many as narrow panels have room for."""
+def _plain_numbers(ruler: Any, dense_below: float = 10.0) -> None:
+    """On a logarithmic axis (`xaxis` or `yaxis`), as many as narrow panels have room for; 1, 2 and 5 of every
+    power of ten if the largest is less than `dense_below` times the smallest."""
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-    axis.set_xscale("log")
-    low, high = axis.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high < 10 * low else (1.0, 3.0) if high < 200 * low else (1.0,)
-    axis.xaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.xaxis.set_minor_locator(NullLocator())
+    low, high = ruler.get_view_interval()
+    subs = (1.0, 2.0, 5.0) if high < dense_below * low else (1.0, 3.0) if high < 200 * low else (1.0,)
+    ruler.set_major_locator(LogLocator(subs=subs, numticks=5))
+    ruler.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ruler.set_minor_locator(NullLocator())
 
 
 def neighbours(report: Report) -> Any:
@@ -143,6 +144,7 @@ def wall_times(tasks: Sequence[Task], store: Store) -> Any:
             sizes = sorted({size for line in axis.lines for size in np.asarray(line.get_xdata())})
             axis.set_xticks(sizes, [str(size) for size in sizes])
             axis.set_xticks([], minor=True)
+            _plain_numbers(axis.yaxis, dense_below=100.0)
             axis.legend(fontsize=8)
     return figure
 
