@@ -270,9 +270,11 @@ def test_newsgroups_with_texts_missing_or_an_archive_cut_short_are_refused(folde
     write_texts(path)
     with pytest.raises(DataError, match=r"has 11 texts of alt\.atheism.*there are 2752.*verify=False"):
         datasets.load_newsgroups()
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DataError, match=r"20news-bydate\.tar\.gz cannot be read .*fetch it again"):
-        datasets.load_newsgroups()
+    whole = path.read_bytes()
+    for damaged in (whole[:-40], whole[:60] + bytes(20) + whole[80:]):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"20news-bydate\.tar\.gz cannot be read .*fetch it again"):
+            datasets.load_newsgroups()
 
 
 def test_digits_and_bad_arguments(folder):

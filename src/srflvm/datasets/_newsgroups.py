@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -48,8 +49,9 @@ def _in_archive(archive: Path) -> dict[Place, bytes]:
                 file = members.extractfile(member) if part in PARTS and group in GROUPS else None
                 if file is not None:
                     texts[part, group, name] = file.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise DataError(f"{archive} cannot be read ({error}): fetch it again.") from error
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{archive} cannot be read ({reason}): fetch it again.") from error
     return texts
 
 
@@ -61,6 +63,6 @@ def _in_folders(folder: Path) -> dict[Place, bytes]:
                 (part, group, file.name): file.read_bytes()
                 for part in PARTS
                 for group in GROUPS
-                for file in (place / part / group).glob("*")
+                for file in (place / part / group).glob("[0-9]*")
             }
     return {}
