@@ -54,6 +54,19 @@ def test_tables_are_drawn_beside_the_paper(store):
     assert axis.get_ylim() == (1.5, -0.5)
 
 
+def test_the_paper_is_named_only_beside_its_numbers(store):
+    tasks = plan("table1", seeds=1, only=["mnist", "t-SNE", "UMAP"])
+    for task, accuracy in zip(tasks, (0.8, 0.7), strict=True):
+        store.put(task, Outcome((accuracy,), 1.0))
+    built = tables.build("table1", tasks, store)
+    (axis,) = pictures.beside_the_paper(built).axes
+    assert len(axis.lines) == 1
+    assert axis.get_legend() is None
+    text = report.markdown(built, "")
+    assert "Our best of a column is bold." in text
+    assert "paper" not in text
+
+
 def test_tables_three_and_four(store, tmp_path):
     three = plan("table3", seeds=5, only=["VAE", "mnist-full"])
     (task,) = three

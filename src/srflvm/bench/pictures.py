@@ -44,7 +44,8 @@ def beside_the_paper(report: Report) -> Any:
         cells = [cells[column] for cells in report.rows.values()]
         paper = [float(cell.paper.split()[0]) if cell.paper else np.nan for cell in cells]
         axis.plot([cell.value for cell in cells], range(len(names)), "o", color="C0", label="here")
-        axis.plot(paper, range(len(names)), "o", color="C1", fillstyle="none", label="paper")
+        if report.is_beside_the_paper:
+            axis.plot(paper, range(len(names)), "o", color="C1", fillstyle="none", label="paper")
         axis.set_title(title, fontsize=9)
         axis.set(yticks=range(len(names)))
         if report.lower_is_better:
@@ -54,7 +55,8 @@ def beside_the_paper(report: Report) -> Any:
         axis.tick_params(axis="x", which="both", labelsize=7)
         axis.grid(axis="y", alpha=0.3)
         axis.set_ylim(len(names) - 0.5, -0.5)  # the first on top, and all panels alike
-    axes[0, 0].legend(fontsize=7)
+    if report.is_beside_the_paper:
+        axes[0, 0].legend(fontsize=7)
     return figure
 
 
@@ -84,7 +86,8 @@ def neighbours(report: Report) -> Any:
                 axis.plot(range(2, 11), paper, color=colour, linestyle="--")
         axis.set(title=name, xlabel="neighbours")
     axes[0, 0].set_ylabel("accuracy")
-    axes[0, 0].plot([], [], color="grey", linestyle="--", label="the paper's")
+    if report.is_beside_the_paper:
+        axes[0, 0].plot([], [], color="grey", linestyle="--", label="the paper's")
     labelled = axes[0, 0].get_legend_handles_labels()
     figure.legend(*labelled, loc="outside lower center", ncols=len(labelled[0]), frameon=False, fontsize=8)
     return figure

@@ -39,6 +39,11 @@ class Report(NamedTuple):
     is_compared: bool = True
     groups: Mapping[str, str] = MappingProxyType({})
 
+    @property
+    def is_beside_the_paper(self) -> bool:
+        """Whether the paper has a value for any cell."""
+        return any(cell.paper for cells in self.rows.values() for cell in cells)
+
 
 def best(report: Report, group: str | None = None) -> list[float]:
     """The best value of every column, among the rows of a group; NaN where there is none."""
@@ -81,7 +86,8 @@ def markdown(
     columns = ("system", *report.columns)
     lines = [f"# {report.title}", ""]
     if report.is_compared:
-        lines += ["The paper's numbers are in brackets; our best of a column is bold.", ""]
+        brackets = "The paper's numbers are in brackets; our" if report.is_beside_the_paper else "Our"
+        lines += [f"{brackets} best of a column is bold.", ""]
     lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(line) + " |" for line in _written(report, ("**", "**"))]
     lines += _listed("Failures", report, lambda cell: cell.failure)
