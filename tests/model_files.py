@@ -53,7 +53,16 @@ def made_up(Y, **parameters):
     history, start_elbos = np.array([-20.0, -10.0]), {"pca": -10.0, "neighbors": -15.0}
     flags = {"converged": False, "interrupted": False, "stopped": False}
     fitted = Fitted(
-        posterior, embedding, state, -10.0, history, 0, start="pca", start_elbos=start_elbos, **flags
+        posterior,
+        embedding,
+        state,
+        -10.0,
+        history,
+        0,
+        start="pca",
+        start_elbos=start_elbos,
+        sizes=problem.row_sizes,
+        **flags,
     )
     record(model, fitted)
     return model

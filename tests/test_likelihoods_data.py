@@ -188,9 +188,10 @@ def test_categorical_moments_and_log_probability():
     moments = likelihood.moments(jnp.asarray(f), {})
     moments = Moments(*(np.asarray(part)[None] for part in moments))
     np.testing.assert_allclose(likelihood.probabilities(moments.mean)[0], p[None])
-    code, variance = likelihood.columns_from_moments(moments, {})
-    assert code[0, 0] == p.argmax()
-    np.testing.assert_allclose(variance[0, 0], p.max() * (1.0 - p.max()))
+    found = likelihood.columns_from_moments(moments.mean, np.zeros_like(moments.mean), {})
+    assert found.mean[0, 0] == p.argmax()
+    np.testing.assert_allclose(found.noise[0, 0], p.max() * (1.0 - p.max()))
+    assert found.latent[0, 0] == found.weight[0, 0] == 0.0
     draws = likelihood.sample(np.tile(f, (40_000, 1)), {}, np.random.RandomState(4))
     frequencies = np.bincount(likelihood.columns_from_draws(draws, {})[:, 0].astype(int)) / 40_000
     np.testing.assert_array_less(np.abs(frequencies - p), 5.0 * np.sqrt(p * (1.0 - p) / 40_000))
@@ -223,8 +224,10 @@ def test_multinomial_probability_moments_and_draws():
     draws = Multinomial().columns_from_draws(Multinomial().sample(uncertain, many, rng), many)
     assert np.all(draws.sum(axis=1) == n)
     shares = expit(f + 0.8 * rng.standard_normal((400_000, 2)))
-    channels = Moments(shares.mean(axis=0)[None, None], shares.var(axis=0)[None, None])
-    mean, variance = Multinomial().columns_from_moments(channels, constants)
+    channels = shares.mean(axis=0)[None, None], shares.var(axis=0)[None, None]
+    mean, latent, weight, noise = Multinomial().columns_from_moments(*channels, constants)
+    assert not latent.any()
+    variance = weight + noise
     np.testing.assert_allclose(draws.mean(axis=0), mean[0], atol=5.0 * np.sqrt(variance.max() / 40_000))
     np.testing.assert_allclose(draws.var(axis=0), variance[0], rtol=5.0 * np.sqrt(3.0 / 40_000))
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import srflvm
 from srflvm import SRFLVM, ModelFileError, persistence
 
-NEW_ENTRIES = ("groups", "likelihood_parameters", "weights_in_state")
+NEW_ENTRIES = ("groups", "likelihood_parameters", "size_method", "weights_in_state")
 NEW_PARAMETERS = ("inference", "size_factors", "batch_size")
 NAMES = ["height", "width", "größe", "a 'quoted' name"]
 
@@ -131,7 +131,7 @@ def test_files_of_version_1_are_read(model, saved, target):
     loaded.relevance_ = model.relevance_
     assert_same(loaded, model)
     loaded.save(target)
-    assert read(target)[0]["schema_version"] == 3
+    assert read(target)[0]["schema_version"] == 4
 
 
 def test_files_of_version_1_hold_nothing_newer(saved, target):
@@ -144,7 +144,8 @@ def test_files_of_version_1_hold_nothing_newer(saved, target):
     with pytest.raises(ModelFileError, match=r"tensor fitted\.relevance_ is not known"):
         srflvm.load(target)
     write(target, header | {"schema_version": 2}, kept)
-    with pytest.raises(ModelFileError, match=f"entry {', '.join(NEW_ENTRIES)} is missing"):
+    missing = [name for name in NEW_ENTRIES if name != "size_method"]
+    with pytest.raises(ModelFileError, match=f"entry {', '.join(missing)} is missing"):
         srflvm.load(target)
 
 

@@ -229,7 +229,7 @@ CHANGES = {
     "custom": (change_group("poisson", likelihood={"name": "custom", "fields": {}}), "'custom' is not known"),
     "unknown field": (change_field("poisson", rate=1.0), "'poisson' has no field 'rate'"),
     "one level": (change_field("ordinal", n_levels=1), "at least two levels"),
-    "no levels": (change_field("ordinal", n_levels=None), "n_levels is not known yet"),
+    "no levels": (change_field("ordinal", n_levels=None), "The levels are not known yet"),
     "more levels": (change_field("ordinal", n_levels=4), r"learned_\d\.log_gap_2.* is missing"),
     "fewer levels": (change_field("ordinal", n_levels=2), r"learned_\d\.log_gap_1.* is not known"),
     "broken levels": (change_field("ordinal", n_levels=3.0), r"n_levels=3\.0 of the wrong kind"),

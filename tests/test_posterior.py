@@ -179,15 +179,27 @@ def test_scores_are_per_row_and_typical_rows_score_higher():
 
 def test_samples_follow_the_predictive_distribution():
     model = small_model()
-    Y, Z = model.sample(4000, random_state=0, return_latents=True)
+    Y, Z = model.sample(4000, latents="prior", random_state=0, return_latents=True)
     assert Y.shape == (4000, model.n_features_in_)
     assert np.abs(Z.mean(axis=0)).max() < 4 / np.sqrt(4000)
     assert Z.std(axis=0) == pytest.approx(1.0, abs=0.05)
-    assert np.array_equal(Y, model.sample(4000, random_state=0))
+    assert np.array_equal(Y, model.sample(4000, latents="prior", random_state=0))
     decoded = model.decode(Z)
     standardised = (Y - decoded.mean) / np.sqrt(decoded.variance)
-    # one function is drawn for all rows, so columns share its error; each has unit variance on average
-    assert np.mean(standardised**2) == pytest.approx(1.0, abs=0.3)
+    assert np.mean(standardised**2, axis=0) == pytest.approx(1.0, abs=5.0 * np.sqrt(2.0 / 4000))
+    assert np.abs(np.mean(standardised, axis=0)).max() < 5.0 / np.sqrt(4000)
+
+
+def test_samples_are_spread_like_the_training_rows():
+    """Training rows need not be spread like the prior of their latents."""
+    model, (rows, _) = small_model(), small_data()
+    Y, Z = model.sample(4000, random_state=0, return_latents=True)
+    error = 5.0 * Y.std(axis=0) / np.sqrt(4000)
+    np.testing.assert_array_less(np.abs(Y.mean(axis=0) - rows.mean(axis=0)), error + 0.1 * rows.std(axis=0))
+    assert Y.std(axis=0) == pytest.approx(rows.std(axis=0), rel=0.15)
+    # every latent is drawn around that of a row
+    nearest = np.min(np.abs(Z[:50, None] - model._state["latent_mean"]).max(axis=2), axis=1)
+    assert np.median(nearest) < 2.0 * model.embedding_std_.max()
 
 
 def test_kernel_of_the_mixture_and_of_the_features():

@@ -20,7 +20,6 @@ from srflvm.sites import (
     better_parameters,
     local_terms,
     next_sites,
-    parameter_slopes,
     with_constants,
 )
 
@@ -200,8 +199,7 @@ def entries_of(likelihood, seed=0):
 @partial(jax.jit, static_argnames="likelihood")
 def climbed(likelihood, y, function, observed, learned):
     def step(learned, _):
-        slopes = parameter_slopes(likelihood, y, function, observed, learned, {})
-        return better_parameters(learned, slopes), learned
+        return better_parameters(likelihood, y, function, observed, learned, {})[0], learned
 
     return jax.lax.scan(step, learned, length=40)[1]
 

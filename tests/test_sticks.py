@@ -126,3 +126,35 @@ def test_vectors_are_refused_before_anything_is_fitted(monkeypatch):
 def test_other_columns_have_no_categories():
     model = made_up(rows_of_each_kind()["poisson"], likelihood="poisson")
     assert model.category_probabilities(POINTS) == {}
+
+
+def shares_of(sticks):
+    left = np.cumprod(np.concatenate([np.ones((*sticks.shape[:-1], 1)), 1.0 - sticks], axis=-1), axis=-1)
+    return left * np.concatenate([sticks, np.ones((*sticks.shape[:-1], 1))], axis=-1)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "multinomial"])
+def test_variances_of_columns_of_several_channels_are_told_apart(kind, request):
+    """Against draws of the function at every point of an uncertain latent: all was called noise."""
+    model = request.getfixturevalue(kind)
+    points = cubature_points(POINTS[:1], (STDS[:1, :, None] * np.eye(2)))[:, 0]
+    found = model.decode(POINTS[:1], STDS[:1])
+    sticks = np.stack([drawn_sticks(model, point, 100_000) for point in points])
+    columns = [sticks]
+    if kind == "categorical":
+        sizes = [n - 1 for n in model._posterior.layout.groups[0].likelihood.n_categories]
+        columns = np.split(sticks, np.cumsum(sizes)[:-1], axis=-1)
+    shares = [shares_of(part) for part in columns]
+    if kind == "categorical":
+        shares = np.stack([part[..., part.mean(axis=(0, 1)).argmax()] for part in shares], axis=-1)
+    else:
+        shares = shares[0]
+    given = shares.mean(axis=1)
+    tolerance = {"rtol": 0.02, "atol": 2e-4}
+    np.testing.assert_allclose(found.latent_variance[0], given.var(axis=0), **tolerance)
+    np.testing.assert_allclose(found.weight_variance[0], shares.var(axis=1).mean(axis=0), **tolerance)
+    np.testing.assert_allclose(
+        found.noise_variance[0], (shares * (1.0 - shares)).mean(axis=(0, 1)), **tolerance
+    )
+    assert np.all(found.latent_variance > 0.0)
+    assert np.all(found.weight_variance > 0.0)

@@ -75,7 +75,8 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
 
 
 def _has_numbers_by_column(likelihood: Likelihood) -> bool:
-    return any(isinstance(getattr(likelihood, name, None), tuple) for name in ("n_trials", "n_categories"))
+    names = ("n_trials", "n_categories", "levels")
+    return any(isinstance(getattr(likelihood, name, None), tuple) for name in names)
 
 
 def _is_for_its_columns_alone(likelihood: Likelihood) -> bool:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from srflvm import _validation
-from srflvm._model_groups import check_groups, group_sizes, group_tensors
+from srflvm._model_groups import check_groups, group_sizes, group_tensors, has_counts
 from srflvm._model_schema import (
+    ADDED,
     COMMON_SCALARS,
     COMMON_TENSORS,
+    COUNT_TENSORS,
     DERIVED_SIZES,
     ENTRIES,
     GAUSSIAN_SCALARS,
@@ -22,6 +24,8 @@ from srflvm._model_schema import (
     REPEATED_SIZES,
     SCHEMA_VERSION,
     SITE_TENSORS,
+    SIZE_METHODS,
+    SIZES_BY_MEANS,
     SIZES_THAT_MAY_BE_ZERO,
     Plain,
     Scalar,
@@ -37,6 +41,8 @@ from srflvm._model_schema import (
 def tensor_table(plain: Plain) -> dict[str, Tensor]:
     """The tensors that belong to a model with these plain values."""
     kind = GAUSSIAN_TENSORS if plain["groups"] is None else SITE_TENSORS | group_tensors(plain)
+    if plain["groups"] is not None and has_counts(plain):
+        kind = kind | COUNT_TENSORS
     init = INIT_TENSOR if plain["parameters"]["init"] is None else {}
     learned = {f"likelihood_parameters.{name}": LEARNED_TENSOR for name in plain["likelihood_parameters"]}
     return COMMON_TENSORS | kind | learned | init
@@ -68,6 +74,8 @@ def check_model(estimator: Any, plain: Plain, tensors: Tensors, version: int = S
     if plain["groups"] is not None:
         check_groups(plain["groups"], tensors)
     require(plain["groups"] or not plain["weights_in_state"], "there are weights in a state without groups")
+    known = (*SIZE_METHODS, SIZES_BY_MEANS) if version < ADDED["size_method"] else SIZE_METHODS
+    require(plain["size_method"] in known, f"size_method={plain['size_method']!r} is not known")
     table = of_version(tensor_table(plain), version)
     _check_names("tensor", tensors, table)
     for name, declared in table.items():

@@ -13,6 +13,7 @@ import numpy as np
 
 from srflvm._model_likelihoods import likelihood_from, plain_likelihood
 from srflvm._model_schema import (
+    SIZES_BY_MEANS,
     STATE_OF_GROUPS,
     TINY,
     WEIGHTS_OF_GROUPS,
@@ -24,6 +25,7 @@ from srflvm._model_schema import (
 )
 from srflvm.likelihoods import Likelihood, Units
 from srflvm.observations import Group, Layout
+from srflvm.size_factors import suitable_method
 
 GROUP_ENTRIES = ("likelihood", "columns", "spread")
 
@@ -73,7 +75,7 @@ def parts_from(plain: Plain, arrays: dict[str, dict[str, Any]]) -> tuple[Plain, 
     """What a posterior and a state have besides the tensors under their own names."""
     every = range(len(plain["groups"]))
     posterior = {
-        "table": _layout_from(plain["groups"], **arrays["layout"]),
+        "table": _layout_from(plain, **arrays["layout"]),
         "parameters": tuple(arrays.get(f"learned_{index}", {}) for index in every),
     }
     state = {name: tuple(arrays[name][str(index)] for index in every) for name in state_of_groups(plain)}
@@ -81,14 +83,23 @@ def parts_from(plain: Plain, arrays: dict[str, dict[str, Any]]) -> tuple[Plain, 
     return posterior, state
 
 
-def _layout_from(groups: list[Plain], count_means: Any, location: Any, scale: Any) -> Layout:
+def _layout_from(plain: Plain, count_means: Any, location: Any, scale: Any) -> Layout:
     found, start = [], 0
-    for group in groups:
+    for group in plain["groups"]:
         columns = np.array(group["columns"])
         channels = slice(start, start := start + _needs(group).n_channels)
         units = Units(location[columns], scale[columns])
         found.append(Group(likelihood_from(group["likelihood"]), columns, units, channels, group["spread"]))
-    return Layout(tuple(found), count_means)
+    layout = Layout(tuple(found), count_means, plain["size_method"])
+    if plain["size_method"] == SIZES_BY_MEANS:
+        asked = plain["parameters"]["size_factors"]
+        layout = replace(layout, size_method=suitable_method(layout) if asked == "auto" else asked)
+    return layout
+
+
+def has_counts(plain: Plain) -> bool:
+    """Tell whether any column's likelihood takes sizes of rows."""
+    return any(likelihood_from(group["likelihood"]).takes_sizes for group in plain["groups"])
 
 
 def group_tensors(plain: Plain) -> dict[str, Tensor]:

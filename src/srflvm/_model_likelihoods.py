@@ -100,7 +100,7 @@ def _single_from(plain: Any) -> Any:
 
 
 def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(_as_tuple(part) for part in value) if isinstance(value, list) else value
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from srflvm import spectral
 from srflvm._model_checks import scalar_table, tensor_table
-from srflvm._model_groups import arrays_of, describe, parts_from, state_of_groups
+from srflvm._model_groups import arrays_of, describe, has_counts, parts_from, state_of_groups
 from srflvm._model_likelihoods import choice_from, plain_choice, plain_value
 from srflvm._model_schema import VALUES_BEFORE, Plain, Tensors, require
 from srflvm._types import FloatArray
@@ -28,6 +28,7 @@ def take_apart(estimator: Any) -> tuple[Plain, Tensors]:
     names, posterior = getattr(estimator, "feature_names_in_", None), estimator._posterior
     plain: Plain = {"parameters": _plain_parameters(estimator)}
     plain["groups"] = describe(posterior.table) if isinstance(posterior, SitePosterior) else None
+    plain["size_method"] = posterior.layout.size_method
     plain["weights_in_state"] = "weight_mean" in estimator._state
     plain["fitted"] = {name: plain_value(getattr(estimator, name)) for name in scalar_table(plain)}
     plain["feature_names"] = None if names is None else [str(name) for name in names]
@@ -92,6 +93,9 @@ def _by_group(plain: Plain, tensors: Tensors) -> dict[str, dict[str, Any]]:
     fitted = arrays["fitted"]
     if "relevance_" not in fitted:
         fitted["relevance_"] = _relevance(fitted["embedding_"], fitted["embedding_std_"])
+    if plain["groups"] is not None and has_counts(plain) and "size_factors_" not in fitted:
+        # files of before version 4 do not hold the sizes of rows
+        fitted["size_factors_"] = np.ones(len(fitted["embedding_"]))
     return arrays
 
 

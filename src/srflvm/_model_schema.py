@@ -16,7 +16,7 @@ import numpy as np
 
 TINY = float(np.finfo(np.float64).smallest_subnormal)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Shape = tuple[str | int, ...]
 Tensors = dict[str, np.ndarray]
@@ -115,6 +115,9 @@ SITE_TENSORS = {
     "layout.scale": Tensor(("M",), smallest=TINY),
 }
 
+# Of a `SitePosterior` with columns of counts.
+COUNT_TENSORS = {"fitted.size_factors_": Tensor(("N",), smallest=TINY)}
+
 # Of the state, one for each group with c channels; the weights only if they are climbed by gradients.
 STATE_OF_GROUPS = {"log_amplitude": Tensor(("c",))}
 WEIGHTS_OF_GROUPS = {
@@ -158,6 +161,11 @@ PARAMETER_TYPES = {
     "warm_start": (int, float),
 }
 
+# How sizes of rows are estimated, and what stands for it in files of before version 4, in which it followed
+# from the parameter `size_factors` and the means of the columns.
+SIZE_METHODS = ("totals", "ratios", None)
+SIZES_BY_MEANS = "by means"
+
 # What is stored as JSON besides the tensors. "groups" is None for a `GaussianPosterior`; "weights_in_state"
 # says whether the state is that of a `GradientLayer`.
 ENTRIES = {
@@ -167,6 +175,7 @@ ENTRIES = {
     "start_names": list,
     "fortran_order": list,
     "groups": (list, NoneType),
+    "size_method": (str, NoneType),
     "weights_in_state": bool,
     "likelihood_parameters": list,
 }
@@ -179,8 +188,15 @@ ADDED = {
     "likelihood_parameters": 2,
     "fitted.relevance_": 2,
     "n_samples_seen_": 3,
+    "size_method": 4,
+    "fitted.size_factors_": 4,
 }
-VALUES_BEFORE: Plain = {"groups": None, "weights_in_state": False, "likelihood_parameters": []}
+VALUES_BEFORE: Plain = {
+    "groups": None,
+    "weights_in_state": False,
+    "likelihood_parameters": [],
+    "size_method": SIZES_BY_MEANS,
+}
 
 
 def of_version(table: dict[str, Any], version: int) -> dict[str, Any]:

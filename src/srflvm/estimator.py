@@ -47,7 +47,8 @@ class SRFLVM(Queries):
         Whether the mean of a row's counts is proportional to a size of the row: "totals" takes the row's
         total, "ratios" the median ratio of its counts to the column means. "auto" takes ratios where there
         are at least 5 columns of counts with a typical mean of at least 5, else totals where there are at
-        least 50 columns, else none. `fit` and the other methods also take `sizes` of your own.
+        least 50 columns; and none if sizes estimated from the two halves of the columns do not agree.
+        `fit` and the other methods also take `sizes` of your own.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a quarter of the rows, at least
         25 and at most 300 (50 where every entry has a site of its own). More frequencies follow finer
@@ -142,6 +143,8 @@ class SRFLVM(Queries):
         Noise variance, in squared units of Y, if any column is Gaussian; NaN for the others.
     likelihood_parameters_ : dict of ndarrays (M,)
         What was learned about each column's likelihood, such as "dispersion"; NaN where a column has none.
+    size_factors_ : ndarray (N,)
+        Size factors of the training rows, if any column is of counts; ones if rows have no sizes.
     amplitude_ : float
         Prior variance of the function, in squared units of Y for Gaussian columns with one noise, else a
         mean over the columns.
@@ -195,7 +198,7 @@ class SRFLVM(Queries):
     concentration_: float
     n_features_in_: int
     n_samples_seen_: int
-    _state: Any
+    size_factors_: FloatArray
     _stream: Any
 
     def __init__(

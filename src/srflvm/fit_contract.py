@@ -48,7 +48,7 @@ class Options:
 @dataclass(frozen=True)
 class Fitted:
     """A finished fit. Bounds are totals over all entries, in the units of the data; `stream` is
-    what further rows are added to, if it was fitted in batches."""
+    what further rows are added to, if it was fitted in batches; `sizes` are size factors of the rows."""
 
     posterior: Posterior
     embedding: Embedding
@@ -62,3 +62,4 @@ class Fitted:
     start: str
     start_elbos: dict[str, float] = field(default_factory=dict)
     stream: Stream | None = None
+    sizes: FloatArray | None = None

@@ -32,6 +32,9 @@ def record(estimator: Any, fitted: Fitted) -> None:
     estimator.n_samples_seen_ = fitted.stream.sums.n_rows if fitted.stream else len(embedding.mean)
     estimator.embedding_ = embedding.mean
     estimator.embedding_std_ = np.sqrt(np.sum(embedding.cholesky**2, axis=-1))
+    vars(estimator).pop("size_factors_", None)
+    if fitted.sizes is not None:
+        estimator.size_factors_ = fitted.sizes
     estimator.elbo_ = float(fitted.elbo)
     estimator.elbo_history_ = fitted.history
     estimator.n_iter_ = len(fitted.history)
@@ -47,7 +50,12 @@ def record(estimator: Any, fitted: Fitted) -> None:
 
 
 def record_stream(
-    estimator: Any, posterior: Posterior, placed: Embedding, stream: Stream, bound: float
+    estimator: Any,
+    posterior: Posterior,
+    placed: Embedding,
+    stream: Stream,
+    bound: float,
+    log_sizes: FloatArray | None,
 ) -> None:
     """Set the fitted attributes after further rows of a stream. The bound on all rows seen adds up what the
     rows of each call gave when they were seen."""
@@ -66,6 +74,7 @@ def record_stream(
         start=estimator.start_,
         start_elbos=estimator.start_elbos_,
         stream=stream,
+        sizes=_sizes(posterior, placed, log_sizes),
     )
     record(estimator, fitted)
 
@@ -83,6 +92,13 @@ def latents_and_likelihood(state: bcd.State, posterior: Posterior, placed: Embed
     assert isinstance(posterior, SitePosterior)
     amplitudes = tuple(np.log(posterior.amplitude[group.channels]) for group in posterior.layout.groups)
     return state | latents | {"parameters": posterior.parameters, "log_amplitude": amplitudes}
+
+
+def _sizes(posterior: Posterior, placed: Embedding, log_sizes: FloatArray | None) -> FloatArray | None:
+    """Return the size factors of rows with counts: ones where they have no sizes."""
+    if len(posterior.layout.count_columns) == 0:
+        return None
+    return np.ones(len(placed.mean)) if log_sizes is None else np.exp(log_sizes)
 
 
 def _relevance(embedding: Embedding) -> FloatArray:

@@ -299,6 +299,7 @@ class _Course:
             stopped=run.stopped,
             start=entrant.name,
             start_elbos=bounds,
+            sizes=self.problem.row_sizes,
         )
 
 

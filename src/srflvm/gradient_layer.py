@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from srflvm.layers import FeatureLayer, GroupData, GroupPlan, linear_terms, with_constant
-from srflvm.sites import Function, better_parameters, parameter_slopes, with_constants
+from srflvm.sites import Function, better_parameters, with_constants
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def _group_terms(group: GroupPlan, data: GroupData, here: Function, learned):
     local = group.likelihood.expectations(data.y, held.total, held.variance, parameters)
     value = jnp.sum(jnp.where(data.observed, local.value, 0.0), dtype=jnp.float64)
     surrogate = linear_terms(local, here, data.observed)
-    slopes = parameter_slopes(group.likelihood, data.y, held, data.observed, learned, data.constants)
-    return value + surrogate - jax.lax.stop_gradient(surrogate), better_parameters(learned, slopes)
+    better, _ = better_parameters(group.likelihood, data.y, held, data.observed, learned, data.constants)
+    return value + surrogate - jax.lax.stop_gradient(surrogate), better
 
 
 def _divergence(square: Array, log_std: Array, log_amplitude: Array) -> Array:

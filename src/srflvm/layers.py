@@ -34,7 +34,6 @@ from srflvm.sites import (
     better_parameters,
     local_terms,
     next_sites,
-    parameter_slopes,
     with_constants,
 )
 
@@ -196,10 +195,10 @@ class SiteLayer(FeatureLayer):
         surrogate = linear_terms(now, here, piece.observed)
         value += surrogate - jax.lax.stop_gradient(surrogate)
         sites = next_sites(piece.sites, local, held.mean, piece.observed, DAMPING[self.route])
-        slopes = parameter_slopes(
+        better, _ = better_parameters(
             group.likelihood, piece.y, held, piece.observed, piece.parameters, piece.constants
         )
-        return value, piece._replace(sites=sites, parameters=better_parameters(piece.parameters, slopes))
+        return value, piece._replace(sites=sites, parameters=better)
 
     def _pick(self, key, order: tuple[Array, ...], visit: Array):
         """The columns of this visit; the order of a group is shuffled anew when it has been run through."""

@@ -43,10 +43,12 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Layout:
-    """All groups; `count_means` (M,) are the training means that size factors are measured against."""
+    """All groups; `count_means` (M,) are the training means that size factors are measured against, and
+    `size_method` is how these are estimated, if at all."""
 
     groups: tuple[Group, ...]
     count_means: FloatArray
+    size_method: str | None = None
 
     @property
     def n_columns(self) -> int:
@@ -81,22 +83,11 @@ class Layout:
         columns = [group.columns for group in self.groups if group.likelihood.takes_sizes]
         return np.concatenate(columns) if columns else np.zeros(0, int)
 
-    def log_sizes(self, Y: FloatArray, method: str) -> FloatArray:
-        """Logarithms of size factors from the observed counts of each row, relative to the training means.
-
-        "totals" compares totals; "ratios" takes the median of the counts' ratios to their means, which a few
-        outlying counts do not move.
-        """
-        counts, means = Y[:, self.count_columns], self.count_means[self.count_columns]
-        observed = ~np.isnan(counts)
-        if method == "totals":
-            total = np.sum(np.where(observed, counts, 0.0), axis=1)
-            # half a count is added: an empty row has a small size, not none
-            return np.log((total + 0.5) / (observed @ means + 0.5))
-        ratios = np.where(observed, (counts + 0.5) / (means + 0.5), np.nan)
-        empty = ~observed.any(axis=1)
-        ratios[empty] = 1.0
-        return np.log(np.nanmedian(ratios, axis=1))
+    def log_sizes(self, Y: FloatArray) -> FloatArray | None:
+        """Estimate the logarithms of size factors from the observed counts of each row, if rows have them."""
+        if self.size_method is None:
+            return None
+        return sizes_by(self.size_method, Y[:, self.count_columns], self.count_means[self.count_columns])
 
     def log_scale_total(self, Y: FloatArray) -> float:
         """Sum of log scale over the observed entries: log p of raw data is that of the channels minus
@@ -121,6 +112,23 @@ def lay_out(Y: FloatArray, likelihoods: Sequence[tuple[Likelihood, np.ndarray]])
         groups.append(Group(resolved, np.asarray(columns), units, channels, _spread(resolved.working(y))))
         start = channels.stop
     return Layout(tuple(groups), np.nanmean(Y, axis=0))
+
+
+def sizes_by(method: str, counts: FloatArray, means: FloatArray) -> FloatArray:
+    """Estimate the logarithms of the rows' sizes from counts (n, c), relative to the columns' means.
+
+    "totals" compares totals; "ratios" takes the median of the counts' ratios to their means, which a few
+    outlying counts do not move.
+    """
+    observed = ~np.isnan(counts)
+    if method == "totals":
+        total = np.sum(np.where(observed, counts, 0.0), axis=1)
+        # half a count is added: an empty row has a small size, not none
+        return np.log((total + 0.5) / (observed @ means + 0.5))
+    ratios = np.where(observed, (counts + 0.5) / (means + 0.5), np.nan)
+    empty = ~observed.any(axis=1)
+    ratios[empty] = 1.0
+    return np.log(np.nanmedian(ratios, axis=1))
 
 
 def _spread(working: FloatArray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,8 @@ from srflvm.exceptions import DataError, MissingEntriesError, NotInMemoryError
 from srflvm.observations import Layout, lay_out
 from srflvm.problems import FilledProblem, Problem, SharedProblem
 from srflvm.site_problem import SiteProblem
+from srflvm.size_factors import choose_method
 from srflvm.sources import ArraySource, Source
-
-# A row's total says little about one entry where it sums over this many, and a median over this many ratios
-# is hardly moved by one of them. Where most counts are small or zero a median of ratios is not informative.
-FEWEST_COLUMNS_FOR_TOTALS = 50
-FEWEST_COLUMNS_FOR_RATIOS = 5
-SMALLEST_MEAN_FOR_RATIOS = 5.0
 
 
 def check_processes(estimator: Any, choice: choosing.Choice, n_rows: int) -> None:
@@ -80,6 +76,7 @@ def pose(
     Y = _whole_table(source)
     choosing.check_columns(choice, Y, getattr(estimator, "feature_names_in_", None))
     layout = lay_out(Y, choice)
+    layout = replace(layout, size_method=choose_method(estimator.size_factors, Y, layout))
     route = choosing.choose_route(estimator.inference, choice)
     known = log_sizes(estimator, Y, layout, sizes)
     return SiteProblem.of(Y, layout, known, directions, n_components, route)
@@ -101,24 +98,13 @@ def _refuse_files(source: Source, reason: str) -> None:
 
 
 def log_sizes(estimator: Any, Y: FloatArray, layout: Layout, sizes: Any) -> FloatArray | None:
-    """Logarithms of the rows' sizes, given or estimated, or None."""
+    """Return the logarithms of the rows' sizes, given or estimated, or None."""
     if len(layout.count_columns) == 0:
         refuse_sizes(estimator, sizes)
         return None
     if sizes is not None:
         return read_sizes(sizes, len(Y))
-    method = estimator.size_factors
-    if method == "auto":
-        method = automatic_method(layout)
-    return None if method is None else layout.log_sizes(Y, method)
-
-
-def automatic_method(layout: Layout) -> str | None:
-    """Median ratios where counts are large enough for them, totals where there are many columns."""
-    means = layout.count_means[layout.count_columns]
-    if len(means) >= FEWEST_COLUMNS_FOR_RATIOS and np.median(means) >= SMALLEST_MEAN_FOR_RATIOS:
-        return "ratios"
-    return "totals" if len(means) >= FEWEST_COLUMNS_FOR_TOTALS else None
+    return layout.log_sizes(Y)
 
 
 def refuse_sizes(estimator: Any, sizes: Any) -> None:

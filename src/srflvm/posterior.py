@@ -86,6 +86,29 @@ class Posterior:
         """Rows at given latents: one draw of the whole function, then an observation of each entry."""
         raise NotImplementedError
 
+    def draw_independently(
+        self, latents: FloatArray, rng: np.random.RandomState, log_sizes: FloatArray | None = None
+    ) -> FloatArray:
+        """Draw a row at each latent from its predictive distribution, with a function of its own."""
+        parts = []
+        for rows in row_chunks(len(latents)):
+            mean, variance = self.function_moments(latents[rows])
+            f = mean + np.sqrt(variance) * rng.standard_normal(mean.shape)
+            unknown = np.full((len(f), self.layout.n_columns), np.nan)
+            encoded = self.layout.encode(unknown, None if log_sizes is None else log_sizes[rows])
+            parts.append(self.observe(f, encoded, rng))
+        return np.concatenate(parts)
+
+    def observe(self, f: FloatArray, encoded: tuple[Encoded, ...], rng: np.random.RandomState) -> FloatArray:
+        """Draw rows (n, M) given the function's values (n, C) and the constants and offsets of `encoded`."""
+        drawn = np.empty((len(f), self.layout.n_columns))
+        for group, rows, learned in zip(self.layout.groups, encoded, self.frozen.parameters, strict=True):
+            parameters = {**rows.constants, **learned}
+            y = group.likelihood.sample(f[:, group.channels] + rows.offset, parameters, rng)
+            columns = group.likelihood.columns_from_draws(y, rows.constants)
+            drawn[:, group.columns] = group.units.location + group.units.scale * columns
+        return drawn
+
     def draw_data(
         self, latents: FloatArray, rng: np.random.RandomState, Y: FloatArray, log_sizes: FloatArray | None
     ) -> FloatArray:

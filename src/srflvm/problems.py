@@ -78,6 +78,11 @@ class Problem(Protocol):
         """The embedding that a posterior gives to the rows of this process."""
         ...
 
+    @property
+    def row_sizes(self) -> FloatArray | None:
+        """Size factors of the rows, if they have any."""
+        ...
+
     def in_data_units(self, bound: float) -> float:
         """log p of raw data: the density of y = location + scale * u is that of u divided by scale."""
         ...
@@ -89,6 +94,7 @@ class SharedProblem:
 
     source: Source
     working: Compressed
+    row_sizes = None
 
     @property
     def layer(self) -> SharedLayer:
@@ -153,6 +159,7 @@ class FilledProblem:
     filled: FloatArray
     working: Compressed
     layer = FillingLayer()
+    row_sizes = None
 
     @classmethod
     def of(cls, Y: FloatArray, n_directions: int | str, n_components: int) -> FilledProblem:

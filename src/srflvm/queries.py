@@ -15,10 +15,12 @@ from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm._inputs import read_sizes, read_source
 from srflvm._types import FloatArray
+from srflvm.blocks import cholesky_factor
 from srflvm.draws import as_dataset, draw_rows
 from srflvm.fitted import stationary_kernel, stationary_spectral_density
 from srflvm.imputation import draw_filled, fill, held_out_scores
 from srflvm.posing import log_sizes as estimated_sizes
+from srflvm.posing import refuse_sizes
 from srflvm.posterior import Decoded, Posterior
 from srflvm.sources import Source, pieces
 
@@ -31,6 +33,7 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     amplitude_: float
     _posterior: Posterior
+    _state: Any
 
     def transform(self, Y: Any, return_std: bool = False, *, mask: Any = None, sizes: Any = None):
         """Embed rows, each on its own: the answer does not depend on the other rows given.
@@ -177,8 +180,30 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return {column if names is None else str(names[column]): table for column, table in tables.items()}
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None, return_latents: bool = False):
-        """Draw new rows from the model: latents from their prior, one function, then noise.
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        latents: str = "rows",
+        sizes: Any = None,
+        random_state: Any = None,
+        return_latents: bool = False,
+    ):
+        """Draw new rows from the predictive distribution, each independent of the others.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        latents : {"rows", "prior"}, default="rows"
+            Where latents come from. "rows" draws each from the posterior of a training row picked at random,
+            so that rows are like the data. "prior" draws them from N(0, I), as the model is written down;
+            training rows may be spread otherwise.
+        sizes : float or array of shape (n_samples,), default=None
+            Size factors of the rows, for counts. None takes those of training rows: of the rows that the
+            latents are from, or of rows picked at random.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the draws.
+        return_latents : bool, default=False
 
         Returns
         -------
@@ -187,10 +212,26 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check.check_count("n_samples", n_samples)
+        check.check_choice("latents", latents, ("rows", "prior"))
         rng = check_random_state(random_state)
+        rows = rng.randint(len(self._state["latent_mean"]), size=n_samples)
         Z = rng.standard_normal((n_samples, self._posterior.frequencies.shape[1]))
-        Y = self._posterior.draw(Z, rng)
+        if latents == "rows":
+            mean, factor = (
+                self._state[name][rows].astype(float) for name in ("latent_mean", "latent_factor")
+            )
+            Z = mean + np.einsum("nqr,nr->nq", cholesky_factor(factor), Z)
+        Y = self._posterior.draw_independently(Z, rng, self._sizes_to_draw(sizes, rows))
         return (Y, Z) if return_latents else Y
+
+    def _sizes_to_draw(self, sizes: Any, rows: np.ndarray) -> FloatArray | None:
+        """Return logarithms of sizes: those given, or those of the training rows."""
+        if sizes is not None:
+            if len(self._posterior.layout.count_columns) == 0:
+                refuse_sizes(self, sizes)
+            return read_sizes(np.broadcast_to(sizes, len(rows)), len(rows))
+        own = getattr(self, "size_factors_", None)
+        return None if own is None else np.log(own[rows])
 
     def to_xarray(
         self, Y: Any, n_draws: int = 100, *, mask: Any = None, sizes: Any = None, random_state: Any = None

@@ -11,6 +11,7 @@ from srflvm import _likelihood_choice as choosing
 from srflvm._inputs import read_sizes
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.likelihoods import Ordinal
 from srflvm.observations import Layout
 from srflvm.posing import log_sizes
 from srflvm.sources import Source, pieces
@@ -42,16 +43,25 @@ class RowTable:
 
 @dataclass(frozen=True)
 class Survey:
-    """The number of observed entries, and of each column the smallest and largest of them (2, M) and the
-    first row that has one, -1 if none has."""
+    """The number of observed entries, and of each column the smallest and largest of them (2, M), the first
+    row that has one, -1 if none has, and for columns of levels all the different entries."""
 
     n_observed: int
     range: FloatArray
     first_row: np.ndarray
+    levels: dict[int, FloatArray]
 
     def resolved(self, choice: choosing.Choice) -> choosing.Choice:
-        """Likelihoods with all that follows from the range of their columns, such as the number of levels."""
-        return [(likelihood.resolve(self.range[:, columns]), columns) for likelihood, columns in choice]
+        """Fill in all that likelihoods take from their columns, such as the levels."""
+        return [(likelihood.resolve(self._examples(columns)), columns) for likelihood, columns in choice]
+
+    def _examples(self, columns: np.ndarray) -> FloatArray:
+        """Return the smallest and largest entries of columns, and below them all levels, padded with NaN."""
+        levels = [self.levels.get(int(column), np.zeros(0)) for column in columns]
+        padded = np.full((max(map(len, levels)), len(columns)), np.nan)
+        for index, own in enumerate(levels):
+            padded[: len(own), index] = own
+        return np.concatenate([self.range[:, columns], padded])
 
 
 def survey(table: RowTable, choice: choosing.Choice) -> Survey:
@@ -59,6 +69,8 @@ def survey(table: RowTable, choice: choosing.Choice) -> Survey:
     n_columns = table.source.n_columns
     smallest, largest = np.full(n_columns, np.nan), np.full(n_columns, np.nan)
     first_row, n_observed = np.full(n_columns, -1), 0
+    ordinal = [columns for likelihood, columns in choice if isinstance(likelihood, Ordinal)]
+    levels: dict[int, FloatArray] = {int(column): np.zeros(0) for columns in ordinal for column in columns}
     for rows, Y in pieces(table.source):
         _check_piece(table, choice, rows.start, Y)
         observed = ~np.isnan(Y)
@@ -67,7 +79,9 @@ def survey(table: RowTable, choice: choosing.Choice) -> Survey:
         largest = np.fmax(largest, np.max(np.where(observed, Y, -np.inf), axis=0))
         fresh = (first_row < 0) & observed.any(axis=0)
         first_row = np.where(fresh, rows.start + np.argmax(observed, axis=0), first_row)
-    return Survey(n_observed, np.stack([smallest, largest]), first_row)
+        for column in levels:
+            levels[column] = np.union1d(levels[column], Y[observed[:, column], column])
+    return Survey(n_observed, np.stack([smallest, largest]), first_row, levels)
 
 
 def _check_piece(table: RowTable, choice: choosing.Choice, start: int, Y: FloatArray) -> None:

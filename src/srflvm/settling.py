@@ -27,8 +27,8 @@ from srflvm.sites import (
     Function,
     better_amplitude,
     better_parameters,
+    newton_steps,
     next_sites,
-    parameter_slopes,
     with_constants,
 )
 
@@ -126,23 +126,25 @@ def _agreed(batches: list[_Batch], visits: list[Any], before: list[Layers]) -> l
             for batch, (_, slopes) in zip(batches, visits, strict=True)
         ]
         slopes = jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
-        shared |= better_parameters({name: old[name]}, {name: slopes})
+        shared |= newton_steps({name: old[name]}, {name: slopes})
     return [layers._replace(parameters={**layers.parameters, **shared}) for layers, _ in visits]
 
 
 @partial(quickly_compiled, static_argnames="likelihood")
 def _visit(likelihood: Likelihood, features: Array, piece: Piece):
-    """The next state of a batch and the slopes of its parameters, and of the present one the weights'
-    posterior and the bound (B,)."""
+    """Return the next state of a batch and the slopes of parameters that moved alone, and of the present
+    state the weights' posterior and the bound (B,)."""
     weights, here = _posterior(features, piece)
     parameters = with_constants(piece.parameters, piece.constants)
     local = likelihood.expectations(piece.y, here.total, here.variance, parameters)
     value = jnp.sum(jnp.where(piece.observed, local.value, 0.0), axis=1, dtype=jnp.float64)
     bound = value - entries.divergence(weights, jnp.exp(piece.log_amplitude))
-    slopes = parameter_slopes(likelihood, piece.y, here, piece.observed, piece.parameters, piece.constants)
+    better, slopes = better_parameters(
+        likelihood, piece.y, here, piece.observed, piece.parameters, piece.constants
+    )
     updated = Layers(
         sites=next_sites(piece.sites, local, here.mean, piece.observed, DAMPING["sites"]),
-        parameters=better_parameters(piece.parameters, slopes),
+        parameters=better,
         log_amplitude=better_amplitude(weights),
     )
     packed = pairs.pack_form(weights.covariance).astype(features.dtype)

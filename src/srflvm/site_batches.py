@@ -121,11 +121,15 @@ class SiteKind:
 
 
 def _moved(learned: dict[str, Any], curvature: dict[str, Any], slope_at_zero: dict[str, Any]):
-    """Each parameter after a limited Newton step."""
+    """Make a limited Newton step in each parameter.
+
+    Sums hold the curvature of each parameter alone. A positive semidefinite matrix of size P is at most P
+    times its diagonal, so that a P-th of each step cannot overshoot where P parameters are coupled.
+    """
     moved = {}
     for name, value in learned.items():
         slope = slope_at_zero[name] - curvature[name] * value
-        step = slope / (np.abs(curvature[name]) + _SMALLEST_CURVATURE)
+        step = slope / (np.abs(curvature[name]) + _SMALLEST_CURVATURE) / len(learned)
         moved[name] = value + np.clip(step, -LARGEST_PARAMETER_STEP, LARGEST_PARAMETER_STEP)
     return moved
 

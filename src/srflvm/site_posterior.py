@@ -17,7 +17,7 @@ from srflvm._types import FloatArray
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
 from srflvm.layers import with_constant
-from srflvm.likelihoods import Categorical, Likelihood, Moments
+from srflvm.likelihoods import Categorical, Likelihood
 from srflvm.likelihoods._base import gauss_hermite
 from srflvm.observations import Encoded, Layout
 from srflvm.posterior import Decoded, Posterior
@@ -127,11 +127,7 @@ class SitePosterior(Posterior):
         for group, (constants, _) in zip(self.layout.groups, known, strict=True):
             means, of_weights, of_noise = (part[:, :, group.channels] for part in channels)
             if _recodes(group.likelihood):
-                # the columns are not single channels: their variance is not told apart
-                found = group.likelihood.columns_from_moments(
-                    Moments(means, of_weights + of_noise), constants
-                )
-                parts = (found.mean, 0.0, 0.0, found.variance)
+                parts = group.likelihood.columns_from_moments(means, of_weights, constants)
             else:
                 parts = (
                     means.mean(axis=0),
@@ -156,13 +152,7 @@ class SitePosterior(Posterior):
     ) -> FloatArray:
         encoded = self.layout.encode(Y, log_sizes)
         f = with_constant(self.features(latents)) @ self._drawn_weights(rng) + self.level
-        drawn = np.empty(Y.shape)
-        for group, rows, learned in zip(self.layout.groups, encoded, self.parameters, strict=True):
-            parameters = {**rows.constants, **learned}
-            y = group.likelihood.sample(f[:, group.channels] + rows.offset, parameters, rng)
-            columns = group.likelihood.columns_from_draws(y, rows.constants)
-            drawn[:, group.columns] = group.units.location + group.units.scale * columns
-        return drawn
+        return self.observe(f, encoded, rng)
 
     def _drawn_weights(self, rng: np.random.RandomState) -> FloatArray:
         """One draw of all weights, (L, C)."""

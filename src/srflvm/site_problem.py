@@ -24,7 +24,7 @@ from srflvm.freezing import MOST_ANCHORS, draw_frequencies
 from srflvm.gradient_layer import GradientLayer
 from srflvm.layers import GroupData, GroupPlan, SiteLayer, with_constant
 from srflvm.likelihoods import Likelihood
-from srflvm.observations import Encoded, Layout
+from srflvm.observations import Encoded, Group, Layout
 from srflvm.problems import SharedProblem
 from srflvm.rowwise import function_values
 from srflvm.settling import Settled, settle
@@ -82,6 +82,15 @@ class SiteProblem:
         return int(sum(np.sum(rows.observed) for rows in self.encoded))
 
     @property
+    def row_sizes(self) -> FloatArray | None:
+        counts = [rows for group, rows in self._groups if group.likelihood.takes_sizes]
+        return np.exp(counts[0].offset[:, 0]) if counts else None
+
+    @property
+    def _groups(self) -> list[tuple[Group, Encoded]]:
+        return list(zip(self.layout.groups, self.encoded, strict=True))
+
+    @property
     def layer(self) -> SiteLayer | GradientLayer:
         return GradientLayer(self._plans) if self.route == "gradient" else SiteLayer(self._plans, self.route)
 
@@ -89,7 +98,7 @@ class SiteProblem:
     def _plans(self) -> tuple[GroupPlan, ...]:
         return tuple(
             GroupPlan(group.likelihood, rows.y.shape[1], _batch_size(rows.y.shape[1]))
-            for group, rows in zip(self.layout.groups, self.encoded, strict=True)
+            for group, rows in self._groups
         )
 
     @property
@@ -125,7 +134,7 @@ class SiteProblem:
         state = self._state(self._guesses(), data, self.parameters, options.dtype)
         state["log_amplitude"] = tuple(
             np.full(rows.y.shape[1], np.log(variance * (g.spread * g.likelihood.working_gain) ** 2))
-            for g, rows in zip(self.layout.groups, self.encoded, strict=True)
+            for g, rows in self._groups
         )
         features = _features(start.latents[None], frequencies, options.dtype)
         settled = settle(self._plans, features, data, state, _ROUNDS_AT_START)

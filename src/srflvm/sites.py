@@ -13,6 +13,7 @@ shift = slope + precision * mean. At a fixed point the weights' posterior is
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import jax
@@ -32,6 +33,9 @@ DAMPING = {"sites": 0.7, "polya_gamma": 1.0, "polya_gamma_sampled": 1.0}
 # Likelihoods that are not log-concave have entries with negative curvature; a site may not.
 _SMALLEST_PRECISION = 1e-6
 LARGEST_PARAMETER_STEP = 0.5
+
+# How much of a joint step of several parameters is made: the share that raises the bound most, or nothing.
+_SHARES = (1.0, 0.3, 0.03, 0.0)
 
 
 class Function(NamedTuple):
@@ -89,27 +93,74 @@ def parameter_slopes(
     observed: Array,
     learned: dict[str, Array],
     constants: Parameters,
+    names: Iterable[str] | None = None,
 ) -> dict[str, Slopes]:
-    """How the bound changes with each learned parameter."""
-
-    def total(name: str, value: Array) -> Array:
-        parameters = {**constants, **_as_columns({**learned, name: value})}
-        local = likelihood.expectations(y, function.total, function.variance, parameters).value
-        return jnp.sum(jnp.where(observed, local, 0.0).astype(jnp.float64), axis=1)
-
+    """Differentiate the bound in each learned parameter on its own, or in those named."""
+    total = _column_totals(likelihood, y, function, observed, learned, constants)
     slopes = {}
-    for name, value in learned.items():
+    for name in learned if names is None else names:
+        value = learned[name]
         direction = jnp.ones_like(value)
 
         def slope(at: Array, name: str = name, direction: Array = direction) -> Array:
-            return jax.jvp(lambda v: total(name, v), (at,), (direction,))[1]
+            return jax.jvp(lambda v: total({name: v}), (at,), (direction,))[1]
 
         slopes[name] = Slopes(*jax.jvp(slope, (value,), (direction,)))
     return slopes
 
 
-def better_parameters(learned: dict[str, Array], slopes: dict[str, Slopes]) -> dict[str, Array]:
-    """One Newton step in each parameter, of each column or of all if it is shared."""
+def _column_totals(
+    likelihood: Likelihood,
+    y: Array,
+    function: Function,
+    observed: Array,
+    learned: dict[str, Array],
+    constants: Parameters,
+) -> Callable[[dict[str, Array]], Array]:
+    """Return the sum of E l over each column (B,) as a function of some of the learned parameters."""
+
+    def total(moved: dict[str, Array]) -> Array:
+        parameters = {**constants, **_as_columns({**learned, **moved})}
+        local = likelihood.expectations(y, function.total, function.variance, parameters).value
+        return jnp.sum(jnp.where(observed, local, 0.0).astype(jnp.float64), axis=1)
+
+    return total
+
+
+def better_parameters(
+    likelihood: Likelihood,
+    y: Array,
+    function: Function,
+    observed: Array,
+    learned: dict[str, Array],
+    constants: Parameters,
+) -> tuple[dict[str, Array], dict[str, Slopes]]:
+    """Move the learned parameters uphill; also return the slopes of those that were moved alone.
+
+    Several parameters of one column are coupled (the thresholds of levels are), and steps that are right for
+    each alone overshoot together: they make one joint step.
+    """
+    own = [name for name, value in learned.items() if len(value) == len(y)]
+    coupled = own if len(own) > 1 else []
+    alone = [name for name in learned if name not in coupled]
+    slopes = parameter_slopes(likelihood, y, function, observed, learned, constants, alone)
+    better = newton_steps({name: learned[name] for name in alone}, slopes)
+    if coupled:
+        total = _column_totals(likelihood, y, function, observed, learned, constants)
+        derivatives = likelihood.parameter_derivatives(
+            tuple(coupled), y, function.total, function.variance, observed, with_constants(learned, constants)
+        )
+        moved = _joint_step(
+            lambda values: total(dict(zip(coupled, values, strict=True))),
+            derivatives,
+            jnp.stack([learned[name] for name in coupled]),
+        )
+        better |= dict(zip(coupled, moved, strict=True))
+    return {name: better[name] for name in learned}, slopes
+
+
+def newton_steps(learned: dict[str, Array], slopes: dict[str, Slopes]) -> dict[str, Array]:
+    """Make one Newton step in each parameter, of each column or of all if it is shared."""
     better = {}
     for name, value in learned.items():
         own = len(value) == len(slopes[name].first)
@@ -117,6 +168,23 @@ def better_parameters(learned: dict[str, Array], slopes: dict[str, Slopes]) -> d
         step = first / (jnp.abs(second) + 1e-6)
         better[name] = value + jnp.clip(step, -LARGEST_PARAMETER_STEP, LARGEST_PARAMETER_STEP)
     return better
+
+
+def _joint_step(total: Callable[[Array], Array], derivatives: tuple[Array, Array], values: Array) -> Array:
+    """Make a Newton step in all parameters (P, B) of each column that does not lower `total` (B,).
+
+    The Hessian's eigenvalues count by their absolute values, so that the step leads uphill also where the
+    total is not concave. Of the step's shares in `_SHARES`, each column takes the best.
+    """
+    slopes, hessian = derivatives
+    curvatures, directions = jnp.linalg.eigh(hessian)
+    along = jnp.einsum("bij,bi->bj", directions, slopes) / (jnp.abs(curvatures) + 1e-6)
+    step = jnp.einsum("bij,bj->bi", directions, along)
+    largest = jnp.max(jnp.abs(step), axis=1, keepdims=True)
+    step = (step * jnp.minimum(1.0, LARGEST_PARAMETER_STEP / jnp.maximum(largest, 1e-30))).T
+    shares = jnp.asarray(_SHARES, values.dtype)
+    totals = jax.lax.map(lambda share: total(values + share * step), shares)
+    return values + shares[jnp.nanargmax(totals, axis=0)] * step
 
 
 def better_amplitude(weights: Weights) -> Array:

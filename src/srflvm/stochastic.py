@@ -225,10 +225,12 @@ class _Course:
 
     def finish(self, landmarks: Fitted) -> Fitted:
         """One more pass, with the model held fixed: the embedding of all rows, their bound, their sums."""
-        sums, placed = Epoch.after(self.table.n_rows, self.sums).visited, []
+        sums, placed, sizes = Epoch.after(self.table.n_rows, self.sums).visited, [], []
         elbo = -self.model.divergence
         for rows, Y in pieces(self.table.source):
-            part = self.kind.gather(self.model.posterior, Y, self.table.log_sizes(Y, rows, self.layout))
+            log_sizes = self.table.log_sizes(Y, rows, self.layout)
+            part = self.kind.gather(self.model.posterior, Y, log_sizes)
+            sizes.append(np.ones(len(Y)) if log_sizes is None else np.exp(log_sizes))
             sums, elbo = sums.plus(part.statistics, len(Y)), elbo + part.bound
             placed.append(part.placed)
         embedding = Embedding(*(np.concatenate(arrays) for arrays in zip(*placed, strict=True)))
@@ -244,6 +246,7 @@ class _Course:
             interrupted=landmarks.interrupted or self.interrupted,
             stopped=landmarks.stopped or self.stopped,
             stream=Stream(sums, self.model.divergence),
+            sizes=None if landmarks.sizes is None else np.concatenate(sizes),
         )
 
     def _whole_history(self, landmarks: Fitted, elbo: float) -> FloatArray:

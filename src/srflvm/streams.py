@@ -78,7 +78,7 @@ def _go_on(estimator: Any, Y: FloatArray, given: FloatArray | None) -> None:
     _refuse_infinite(np.isfinite(model.divergence))
     kept = _with_more_anchors(model.posterior, Y, given, gathered, sums.n_rows, _moving_state(estimator))
     stream = Stream(sums, model.divergence)
-    record_stream(estimator, kept, kept.place(Y, given), stream, gathered.bound)
+    record_stream(estimator, kept, kept.place(Y, given), stream, gathered.bound, given)
 
 
 def _moving_state(estimator: Any) -> np.random.RandomState:

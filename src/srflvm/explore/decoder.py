@@ -196,7 +196,8 @@ def _log(likelihood: Any, learned: Learned, n_channels: int) -> Link:
 
 
 def _ordinal(likelihood: Any, learned: Learned, n_channels: int) -> Link:
-    return "ordinal", {"thresholds": np.stack([np.asarray(t) for t in likelihood.thresholds(learned)])}
+    thresholds = np.stack([np.asarray(t) for t in likelihood.thresholds(learned)])
+    return "ordinal", {"thresholds": thresholds, "levels": likelihood.level_values(n_channels)}
 
 
 def _categorical(likelihood: Any, learned: Learned, n_channels: int) -> Link:

@@ -45,6 +45,15 @@ class Moments(NamedTuple):
     variance: Any
 
 
+class ColumnMoments(NamedTuple):
+    """Means of columns (n, m), and their variances by cause: the latent, the function, and the noise."""
+
+    mean: FloatArray
+    latent: FloatArray
+    weight: FloatArray
+    noise: FloatArray
+
+
 class Units(NamedTuple):
     """The model sees (y - location) / scale: arrays (m,). Zeros and ones for data that have no units."""
 
@@ -134,6 +143,39 @@ class Likelihood:
         """`pointwise` averaged over f ~ N(mean, variance)."""
         return gauss_hermite(lambda f: self.pointwise(y, f, parameters), mean, variance)
 
+    def parameter_derivatives(
+        self,
+        names: tuple[str, ...],
+        y: Array,
+        mean: Array,
+        variance: Array,
+        observed: Array,
+        parameters: Parameters,
+    ) -> tuple[Array, Array]:
+        """Differentiate the sum of E l over each column in the learned parameters named: (B, P), (B, P, P).
+
+        Only likelihoods with several learned parameters need it. By automatic differentiation, with one pass
+        for each pair of parameters.
+        """
+        at = jnp.stack([parameters[name][:, 0] for name in names])
+
+        def total(values: Array) -> Array:
+            moved = {name: value[:, None] for name, value in zip(names, values, strict=True)}
+            local = self.expectations(y, mean, variance, {**parameters, **moved}).value
+            return jnp.sum(jnp.where(observed, local, 0.0).astype(jnp.float64), axis=1)
+
+        def along(function: Any, direction: Array) -> Any:
+            tangent = jnp.broadcast_to(direction[:, None], at.shape)
+            return lambda values: jax.jvp(function, (values,), (tangent,))[1]
+
+        unit = jnp.eye(len(names), dtype=at.dtype)
+        slopes = jax.lax.map(lambda direction: along(total, direction)(at), unit).T
+        rows, columns = np.tril_indices(len(names))
+        pairs = unit[rows], unit[columns]
+        bends = jax.lax.map(lambda pair: along(along(total, pair[0]), pair[1])(at), pairs).T
+        hessian = jnp.zeros((*slopes.shape, len(names)), bends.dtype)
+        return slopes, hessian.at[:, rows, columns].set(bends).at[:, columns, rows].set(bends)
+
     def log_predictive(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Array:
         """log E p(y | f) for f ~ N(mean, variance).
 
@@ -192,9 +234,14 @@ class Likelihood:
         """Draws of the channels given f (n, c)."""
         raise NotImplementedError
 
-    def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
-        """Moments of channels at K equally likely latents of each row, (K, n, c), to moments of columns
-        (n, m) in model units; for likelihoods whose columns are not single channels."""
+    def columns_from_moments(
+        self, means: FloatArray, variances: FloatArray, constants: Parameters
+    ) -> ColumnMoments:
+        """Turn what channels are at K equally likely latents of each row into moments of columns (n, m) in
+        model units; for likelihoods whose columns are not single channels.
+
+        `means` and `variances` (K, n, c) are those of E(y | f) of a channel, over the function f.
+        """
         raise NotImplementedError
 
     def columns_from_draws(self, draws: FloatArray, constants: Parameters) -> FloatArray:

@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.likelihoods._base import Moments, Parameters, refuse, whole_numbers
+from srflvm.likelihoods._base import ColumnMoments, Moments, Parameters, refuse, whole_numbers
 from srflvm.likelihoods._observed import check_counts
 from srflvm.likelihoods.bernoulli import Bernoulli
 from srflvm.likelihoods.binomial import BinomialChannels
@@ -85,11 +85,22 @@ class Categorical(Bernoulli):
         equally likely latents of each row."""
         return [_stick_shares(part).mean(axis=0) for part in self._split(mean)]
 
-    def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
-        tables = self.probabilities(np.asarray(moments.mean))
-        best = np.stack([table.max(axis=1) for table in tables], axis=1)
-        codes = np.stack([table.argmax(axis=1) for table in tables], axis=1)
-        return Moments(codes.astype(float), best * (1.0 - best))
+    def columns_from_moments(
+        self, means: FloatArray, variances: FloatArray, constants: Parameters
+    ) -> ColumnMoments:
+        """Return the most probable codes, and the variance of being right told apart by cause.
+
+        With the share pi of that code given latent and function, p (1 - p) for p = E pi is the sum of
+        Var E(pi | latent), E Var(pi | latent) and E pi (1 - pi).
+        """
+        columns = []
+        for mean, variance in zip(self._split(means), self._split(variances), strict=True):
+            first, second = _share_moments(mean, variance)
+            code = first.mean(axis=0).argmax(axis=1)
+            at = np.broadcast_to(code[None, :, None], (len(first), len(code), 1))
+            first, second = (np.take_along_axis(part, at, axis=2)[:, :, 0] for part in (first, second))
+            columns.append((code.astype(float), *_told_apart(first, second)))
+        return ColumnMoments(*(np.stack(parts, axis=1) for parts in zip(*columns, strict=True)))
 
     def columns_from_draws(self, draws: FloatArray, constants: Parameters) -> FloatArray:
         # the code is the first stick taken, or the last category if none was
@@ -150,17 +161,29 @@ class Multinomial(BinomialChannels):
             left = left - draws[:, k].astype(int)
         return draws
 
-    def columns_from_moments(self, moments: Moments, constants: Parameters) -> Moments:
-        """With share pi and total n: mean n E pi, variance n E pi (1 - pi) + n^2 var pi."""
-        mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
-        first = _stick_shares(mean).mean(axis=0)
-        second = _stick_products(variance + mean**2, variance + (1.0 - mean) ** 2).mean(axis=0)
+    def columns_from_moments(
+        self, means: FloatArray, variances: FloatArray, constants: Parameters
+    ) -> ColumnMoments:
+        """With share pi and total n, return the mean n E pi and the variance n E pi (1 - pi) + n^2 Var pi."""
+        first, second = _share_moments(means, variances)
+        latent, weight, noise = _told_apart(first, second)
         n = np.asarray(constants["total"])[:, :1]
-        return Moments(n * first, n * (first - second) + n**2 * np.maximum(second - first**2, 0.0))
+        return ColumnMoments(n * first.mean(axis=0), n**2 * latent, n**2 * weight, n * noise)
 
     def columns_from_draws(self, draws: FloatArray, constants: Parameters) -> FloatArray:
         rest = np.asarray(constants["total"])[:, :1] - draws.sum(axis=1, keepdims=True)
         return np.concatenate([draws, rest], axis=1)
+
+
+def _share_moments(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return E pi and E pi^2 of the categories (K, n, C) from independent sticks with these moments."""
+    return _stick_shares(mean), _stick_products(variance + mean**2, variance + (1.0 - mean) ** 2)
+
+
+def _told_apart(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return Var E(pi | x), E Var(pi | x) and E pi (1 - pi) from E(pi | x), E(pi^2 | x) at K latents x."""
+    noise = np.maximum(first - second, 0.0).mean(axis=0)
+    return first.var(axis=0), np.maximum(second - first**2, 0.0).mean(axis=0), noise
 
 
 def _stick_shares(taken: FloatArray) -> FloatArray:

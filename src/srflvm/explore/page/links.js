@@ -22,15 +22,19 @@ const LINKS = {
     given[1] = mean + mean * mean * excess[c];
   },
 
-  ordinal(f, c, { thresholds }, given, nChannels) {
+  // measured from the lowest level, which leaves the variance as it is
+  ordinal(f, c, { thresholds, levels }, given, nChannels) {
     let mean = 0;
     let square = 0;
+    let height = 0;
     for (let k = 0; k * nChannels < thresholds.length; k++) {
       const beyond = sigmoid(f - thresholds[k * nChannels + c]);
-      mean += beyond;
-      square += (2 * k + 1) * beyond;
+      const next = levels[(k + 1) * nChannels + c] - levels[c];
+      mean += (next - height) * beyond;
+      square += (next * next - height * height) * beyond;
+      height = next;
     }
-    given[0] = mean;
+    given[0] = levels[c] + mean;
     given[1] = Math.max(square - mean * mean, 0);
   },
 
