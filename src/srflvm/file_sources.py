@@ -5,15 +5,18 @@ Files are read, not mapped: mapped pages count as memory of the process for as l
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import sys
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
+from numpy.lib import format as npy_format
 from scipy import sparse
 
 from srflvm._types import FloatArray
@@ -28,6 +31,22 @@ from srflvm.sources import (
     rows_at_once,
     take_by_reading,
 )
+
+# What reading a damaged or foreign .npz file raises.
+UNREADABLE_ARCHIVE = (
+    ValueError,
+    KeyError,
+    OSError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+# Arrays in a .npz file that say where the entries of a sparse matrix are.
+_INDICES = ("indices", "indptr", "row", "col", "coords", "offsets")
 
 # Reading this many bytes takes about as long as asking for other ones.
 _BYTES_OF_A_GAP = 65_536
@@ -98,7 +117,7 @@ def _open_path(path: Path) -> Source:
     if suffix == ".npy":
         return _open_npy(path)
     if suffix == ".npz":
-        return SparseSource(_load_sparse(path))
+        return SparseSource(_load_sparse(path), what=str(path))
     if suffix == ".parquet":
         from srflvm.parquet_source import ParquetSource
 
@@ -152,10 +171,47 @@ def _stored_array(mapped: Any) -> StoredArraySource:
 
 
 def _load_sparse(path: Path) -> Any:
+    check_archive(path)
     try:
         return sparse.load_npz(path)
-    except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile) as error:
+    except UNREADABLE_ARCHIVE as error:
         raise DataError(
             f"{path} is not a sparse matrix that scipy.sparse.save_npz wrote ({error}). "
             "Write dense arrays with numpy.save, as .npy."
         ) from error
+
+
+def check_archive(path: Path) -> None:
+    """Refuse a .npz file with arrays that are longer than what it holds of them, or with indices of a sparse
+    matrix that are no integers, which SciPy would round. Only the beginnings of the arrays are read."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        is_sparse = "format" in members
+        for name, member in members.items():
+            try:
+                with archive.open(member) as file:
+                    shape, dtype = _read_beginning(file)
+            except UNREADABLE_ARCHIVE as error:
+                raise DataError(
+                    f"{path} is damaged: {name!r} cannot be read as an array ({error})."
+                ) from error
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise DataError(
+                    f"{path} is damaged: {name!r} is said to have shape {shape} and type {dtype}, which is "
+                    f"more than the {member.file_size} bytes that are there. Write it again."
+                )
+            if is_sparse and name in _INDICES and dtype.kind not in "iu":
+                raise DataError(
+                    f"{path} is not a sound sparse matrix: {name!r} is of type {dtype} in place of integers. "
+                    "Write it again."
+                )
+
+
+def _read_beginning(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the type of an array in the format of NumPy."""
+    version = npy_format.read_magic(file)
+    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype

@@ -15,6 +15,7 @@ import numpy as np
 from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.sparse_checks import as_sound_csr
 
 # Entries read at a time: 32 MB in float64.
 ENTRIES_AT_ONCE = 4_000_000
@@ -87,10 +88,10 @@ class SlicedSource:
 class SparseSource:
     """A SciPy sparse matrix or array. Its zeros are data; only the rows that are asked for are made dense."""
 
-    def __init__(self, matrix: Any, names: Sequence[str] | None = None):
-        check_table(matrix, "The sparse matrix")
+    def __init__(self, matrix: Any, names: Sequence[str] | None = None, what: str = "The sparse matrix"):
+        check_table(matrix, what)
         self.names = names
-        self._rows = matrix.tocsr()
+        self._rows = as_sound_csr(matrix, what)
 
     @property
     def n_rows(self) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 from srflvm.explore.packing import Block, block, codes, text_bytes
+from srflvm.sources import SparseSource
 
 # Up to so many different whole numbers are classes, as in the pictures of `srflvm.plot`.
 _MOST_NUMBERED_CLASSES = 20
@@ -52,8 +54,9 @@ def training_rows(model: Any, data: Any) -> FloatArray | None:
     """The data as floats with NaN for holes."""
     if data is None:
         return None
-    if hasattr(data, "toarray"):
-        data = data.toarray()
+    if sparse.issparse(data):
+        source = SparseSource(data, what="data")
+        data = source.read(0, source.n_rows)
     values = read_data(model, data, reset=False)
     n_rows = len(model.embedding_)
     if len(values) != n_rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from srflvm.exceptions import DataError
-from srflvm.file_sources import open_source
+from srflvm.file_sources import UNREADABLE_ARCHIVE, check_archive, open_source
 from srflvm.sources import ArraySource, as_floats, check_table
 from srflvm.tables._table import Reading, Table, as_ids, check_asked, check_names
 
@@ -28,11 +27,12 @@ def read_stored(path: Path, how: Reading) -> Table:
 def read_npz(path: Path, how: Reading) -> Table:
     """A sparse matrix of `scipy.sparse.save_npz`, or the one dense array with two dimensions, which may have
     "columns" and "ids" beside it."""
+    check_archive(path)
     try:
         values, names = _dense(path)
     except DataError:
         raise
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE_ARCHIVE as error:
         raise DataError(f"{path} cannot be read as arrays of numbers ({error}).") from error
     if values is None:
         return read_stored(path, how)

@@ -41,7 +41,10 @@ def read(path: Path, how: Reading) -> Table:
     values, columns = matrix_of(adata, how.layer), [str(name) for name in adata.var_names]
     check_names(columns, path)
     check_table(values, str(path))
-    rows = SparseSource(values, columns) if sparse.issparse(values) else ArraySource(as_floats(values))
+    if sparse.issparse(values):
+        rows = SparseSource(values, columns, str(path))
+    else:
+        rows = ArraySource(as_floats(values))
     ids = [str(name) for name in adata.obs_names]
     note = f"matrix: {'X' if how.layer is None else f'layer {how.layer!r}'}"
     return Table(rows, columns, ids, "id", (note,), AnnDataFile(adata, how.layer) if how.keep else None)
