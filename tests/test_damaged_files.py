@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -175,6 +176,79 @@ def test_a_header_that_is_not_json_is_refused(saved, target):
         target.write_bytes(to_bytes(read(saved)[1], metadata))
         with pytest.raises(ModelFileError, match="its header"):
             srflvm.load(target)
+
+
+def write_with_holes(path, header, tensors, shapes):
+    """A file that tells of further tensors of float64, all zero, of which nothing is stored."""
+    text = json.dumps(header)
+    entries = {"__metadata__": {"srflvm": text, "srflvm_sha256": hashlib.sha256(text.encode()).hexdigest()}}
+    codes, end, content = {"float64": "F64", "float32": "F32"}, 0, b""
+    for name, tensor in tensors.items():
+        content += np.asarray(tensor, order="C").tobytes()
+        entries[name] = {"dtype": codes[tensor.dtype.name], "shape": list(tensor.shape)}
+        entries[name]["data_offsets"] = [end, end := end + tensor.nbytes]
+    for name, shape in shapes.items():
+        n_bytes = 8 * int(np.prod(shape))
+        entries[name] = {"dtype": "F64", "shape": list(shape), "data_offsets": [end, end := end + n_bytes]}
+    start = json.dumps(entries).encode()
+    with path.open("wb") as file:
+        file.write(len(start).to_bytes(8, "little") + start + content)
+        file.truncate(8 + len(start) + end)
+
+
+@pytest.fixture
+def peak_of_loading():
+    def load(path, message):
+        tracemalloc.start()
+        try:
+            with pytest.raises(ModelFileError, match=message):
+                srflvm.load(path)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    return load
+
+
+HUGE = 50_000_000  # numbers: 400 MB that take no room on the disk
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"state.logits": (HUGE // 2, 2)}, r"state\.logits has shape \(25000000, 2\)"),
+        ({"posterior.weights": (HUGE,)}, r"posterior\.weights has shape"),
+        ({"more": (HUGE,)}, "tensor more is not known"),
+        ({"posterior.anchors": (HUGE // 2, 2), "posterior.anchor_scores": (HUGE // 2, 4)}, "than were seen"),
+    ],
+)
+def test_tensors_of_wrong_names_and_shapes_are_refused_unread(
+    saved, target, peak_of_loading, shapes, message
+):
+    header, tensors = read(saved)
+    write_with_holes(target, header, {n: t for n, t in tensors.items() if n not in shapes}, shapes)
+    # less than what is read at a time to compute a checksum
+    assert peak_of_loading(target, message) < 5e6
+
+
+def test_no_tensor_is_held_before_its_checksum_is_known(saved, target, peak_of_loading):
+    header, tensors = read(saved)
+    header["model"]["parameters"]["init"] = None
+    write_with_holes(target, header, tensors, {"parameters.init": (HUGE // 2, 2)})
+    assert peak_of_loading(target, "numbers do not have the checksum") < 1e8
+
+
+def test_a_loaded_model_is_held_once(saved, target):
+    """The tensors of a file are read into the arrays of the model; there is no second copy of them."""
+    header, tensors = read(saved)
+    header["model"]["parameters"]["init"] = None
+    write(target, header, tensors | {"parameters.init": np.zeros((4_000_000, 2))})
+    tracemalloc.start()
+    try:
+        assert srflvm.load(target).init.shape == (4_000_000, 2)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * 8 * 8_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_wrong_checksums_are_refused(saved, target):

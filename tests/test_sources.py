@@ -1,6 +1,7 @@
 """Every kind of source reads what was written, in order and at random."""
 
 import builtins
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 import zarr
 from scipy import sparse
 
-from srflvm import SRFLVM, DataError
+from srflvm import SRFLVM, DataError, free_memory
 from srflvm.checked_source import CheckedSource
 from srflvm.file_sources import StoredArraySource, open_source
 from srflvm.sources import ArraySource, SlicedSource, pieces
@@ -208,6 +209,54 @@ def group_of_arrays(folder):
     for name in ("counts", "totals"):
         group.create_array(name, data=table())
     return folder / "Y.zarr"
+
+
+def with_metadata(folder, **changes):
+    """A Zarr array that says other things of itself than what is stored."""
+    path = zarr_folder(folder, table())
+    described = json.loads((path / "zarr.json").read_text()) | changes
+    (path / "zarr.json").write_text(json.dumps(described))
+    return path
+
+
+def chunks_of(*sides):
+    return {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": sides}}}
+
+
+def test_zarr_chunks_that_cannot_be_held_are_refused_with_their_size(tmp_path):
+    path = with_metadata(tmp_path, **chunks_of(10**9, 10**6))
+    message = (
+        r"Y\.zarr is stored in chunks of 1000000000 x 1000000 entries of type float64.* takes "
+        r"8000000\.00 GB at once.*Write the array again with smaller chunks"
+    )
+    for read in (open_source, SRFLVM().fit):
+        with pytest.raises(DataError, match=message):
+            read(path)
+    with pytest.raises(DataError, match="The Zarr array is stored in chunks of 1000000000 x 1000000"):
+        open_source(zarr.open_array(path, mode="r"))
+
+
+def test_zarr_chunks_are_compared_with_the_memory_that_is_free(tmp_path, monkeypatch):
+    path = zarr_folder(tmp_path, table())
+    monkeypatch.setattr(free_memory, "available", lambda: 9 * 4 * 8 - 1)
+    with pytest.raises(DataError, match=r"chunks of 9 x 4|103 rows and 7 columns"):
+        open_source(path)
+    monkeypatch.setattr(free_memory, "available", lambda: None)
+    assert open_source(path).n_rows == N_ROWS
+    with pytest.raises(DataError, match="chunks of 1000000 x 1000000"):
+        open_source(with_metadata(tmp_path / "unknown", **chunks_of(10**6, 10**6)))
+
+
+@pytest.mark.parametrize("shape", [(10**13, 3), (3, 10**13)])
+def test_shapes_of_which_no_piece_can_be_held_are_refused(shape, tmp_path):
+    """A sparse matrix or a Zarr array of zeros takes no room on the disk, whatever its shape."""
+    one = np.zeros(1, int)
+    matrix = sparse.coo_array((np.ones(1), (one, one)), shape)
+    stored = with_metadata(tmp_path, shape=shape, **chunks_of(10, 10))
+    sparse.save_npz(tmp_path / "Y.npz", matrix)
+    for Y in (matrix, stored, tmp_path / "Y.npz"):
+        with pytest.raises(DataError, match=f"has {shape[0]} rows and {shape[1]} columns.* at once"):
+            open_source(Y)
 
 
 def test_an_array_in_a_zarr_group_has_a_path(tmp_path):

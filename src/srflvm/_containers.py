@@ -1,6 +1,8 @@
 """Files with checksums: a JSON header and tensors in one safetensors container, written whole or not at all.
 
-The container's metadata hold the header and its SHA-256; the header holds the SHA-256 of the tensors.
+The container's metadata hold the header and its SHA-256; the header holds the SHA-256 of the tensors. What a
+file says of its tensors can be judged before any of them is read: a short file with holes can tell of
+tensors of any length.
 """
 
 from __future__ import annotations
@@ -8,19 +10,41 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
+import struct
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from srflvm._model_schema import SchemaError, Tensors
 
 HEADER_KEY = "srflvm"
 HEADER_DIGEST_KEY = "srflvm_sha256"
+
+# Types of tensors, by their names in files.
+_TYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F32": "float32",
+    "F64": "float64",
+}
+
+# Bytes that are read at a time to compute a checksum.
+_BLOCK_BYTES = 1 << 24
 
 # What is left in a folder if the process is killed while it writes; never the name of a whole file.
 UNFINISHED_FILES = ".srflvm-*.tmp"
@@ -47,12 +71,6 @@ def decode_header(metadata: Mapping[str, str], file_format: str) -> dict[str, An
     return header
 
 
-def check_tensors(header: Mapping[str, Any], tensors: Tensors) -> None:
-    """Refuse tensors that are not those the header was written with."""
-    if tensor_digest(tensors) != header.get("tensors_sha256"):
-        raise SchemaError("its numbers do not have the checksum they were written with")
-
-
 def text_digest(text: str) -> str:
     """SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -62,10 +80,86 @@ def tensor_digest(tensors: Tensors) -> str:
     """SHA-256 over names, types, shapes and contents."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(json.dumps([name, tensor.dtype.name, tensor.shape]).encode())
-        digest.update(tensor.tobytes(order="C"))
+        tensor = np.ascontiguousarray(tensors[name])
+        digest.update(_description(name, tensors[name]))
+        digest.update(tensor.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _description(name: str, tensor: np.ndarray | Stored) -> bytes:
+    return json.dumps([name, tensor.dtype.name, tensor.shape]).encode()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file: its shape, the name of its type there, and where its bytes begin."""
+
+    shape: tuple[int, ...]
+    kind: str
+    begin: int
+
+    @property
+    def dtype(self) -> np.dtype:
+        if self.kind not in _TYPES:
+            raise SchemaError(f"it has a tensor of type {self.kind}")
+        return np.dtype(_TYPES[self.kind])
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file whose tensors are not read yet."""
+
+    path: Path
+    metadata: dict[str, str]
+    tensors: dict[str, Stored]
+
+    def read(self, header: Mapping[str, Any]) -> Tensors:
+        """Read the tensors, after they were found to be those that the header was written with."""
+        with self.path.open("rb") as file:
+            if self._digest(file) != header.get("tensors_sha256"):
+                raise SchemaError("its numbers do not have the checksum they were written with")
+            return {name: _read_tensor(file, stored) for name, stored in self.tensors.items()}
+
+    def _digest(self, file: IO[bytes]) -> str:
+        """Compute `tensor_digest` a block at a time, so that nothing is held of tensors that are refused."""
+        digest = hashlib.sha256()
+        for name in sorted(self.tensors):
+            stored = self.tensors[name]
+            digest.update(_description(name, stored))
+            file.seek(stored.begin)
+            for done in range(0, stored.n_bytes, _BLOCK_BYTES):
+                digest.update(file.read(min(_BLOCK_BYTES, stored.n_bytes - done)))
+        return digest.hexdigest()
+
+
+def open_container(path: Path) -> Container:
+    """Find out what a file says of itself. A `SafetensorError` says that it is no container, or that its
+    tensors are longer or shorter than it is."""
+    with safe_open(path, framework="numpy") as container:
+        metadata = container.metadata() or {}
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        entries = json.loads(file.read(length))
+    entries.pop("__metadata__", None)
+    tensors = {
+        name: Stored(tuple(entry["shape"]), entry["dtype"], 8 + length + entry["data_offsets"][0])
+        for name, entry in entries.items()
+    }
+    return Container(path, metadata, tensors)
+
+
+def _read_tensor(file: IO[bytes], stored: Stored) -> np.ndarray:
+    file.seek(stored.begin)
+    values = np.fromfile(file, stored.dtype.newbyteorder("<"), stored.size)
+    return values.astype(stored.dtype, copy=False).reshape(stored.shape)
 
 
 def write_whole(target: Path, content: bytes) -> None:

@@ -27,6 +27,7 @@ from srflvm._model_schema import (
     SIZE_METHODS,
     SIZES_BY_MEANS,
     SIZES_THAT_MAY_BE_ZERO,
+    Described,
     Plain,
     Scalar,
     SchemaError,
@@ -66,8 +67,9 @@ def check_plain(plain: Any, known_parameters: Collection[str], version: int = SC
         require(isinstance(value, kind), f"parameter {name}={value!r} is of the wrong kind")
 
 
-def check_model(estimator: Any, plain: Plain, tensors: Tensors, version: int = SCHEMA_VERSION) -> None:
-    """Everything else; `estimator` is an unfitted one with the parameters of `plain`."""
+def check_model(estimator: Any, plain: Plain, tensors: Described, version: int = SCHEMA_VERSION) -> None:
+    """Everything that does not depend on the numbers in the tensors, whose shapes and types are enough;
+    `estimator` is an unfitted one with the parameters of `plain`."""
     _check_parameters(estimator, plain["parameters"])
     _check_scalars(plain, version)
     _check_text(plain)
@@ -79,10 +81,17 @@ def check_model(estimator: Any, plain: Plain, tensors: Tensors, version: int = S
     table = of_version(tensor_table(plain), version)
     _check_names("tensor", tensors, table)
     for name, declared in table.items():
-        _check_entries(name, tensors[name], declared)
+        _check_type(name, tensors[name].dtype, declared)
     _check_sizes(plain, _sizes(plain, tensors, table))
-    _check_matrices(tensors, table)
+    latents = {tensors[name].dtype for name in ("state.latent_mean", "state.latent_factor")}
+    require(len(latents) == 1, "the latents of the state have two types")
     require(set(plain["fortran_order"]) <= set(table), "fortran_order names a tensor that is not known")
+
+
+def check_values(plain: Plain, tensors: Tensors, version: int = SCHEMA_VERSION) -> None:
+    """The numbers in tensors that `check_model` has found no fault with."""
+    for name, declared in of_version(tensor_table(plain), version).items():
+        _check_entries(name, tensors[name], declared)
 
 
 def _check_parameters(estimator: Any, parameters: Plain) -> None:
@@ -122,15 +131,21 @@ def _refuse_unknown(kind: str, found: Collection[str], known: Collection[str]) -
     require(not unknown, f"{kind} {', '.join(unknown)} is not known")
 
 
-def _check_entries(name: str, tensor: np.ndarray, declared: Tensor) -> None:
+def _check_type(name: str, found: np.dtype, declared: Tensor) -> None:
     allowed = " or ".join(declared.dtypes)
-    require(tensor.dtype.name in declared.dtypes, f"tensor {name} is {tensor.dtype} in place of {allowed}")
+    require(found.name in declared.dtypes, f"tensor {name} is {found} in place of {allowed}")
+
+
+def _check_entries(name: str, tensor: np.ndarray, declared: Tensor) -> None:
     if declared.finite:
         require(np.isfinite(tensor).all(), f"tensor {name} is not finite throughout")
         require((tensor >= declared.smallest).all(), f"tensor {name} has entries that are too small")
+    if declared.symmetric:
+        difference = np.max(np.abs(tensor - np.swapaxes(tensor, -1, -2)))
+        require(difference <= 1e-10 * np.max(np.abs(tensor)), f"tensor {name} is not symmetric")
 
 
-def _sizes(plain: Plain, tensors: Tensors, table: dict[str, Tensor]) -> dict[str, int]:
+def _sizes(plain: Plain, tensors: Described, table: dict[str, Tensor]) -> dict[str, int]:
     """The sizes by name, the same for all tensors."""
     sizes = {} if plain["groups"] is None else group_sizes(plain["groups"])
     for name, declared in table.items():
@@ -148,16 +163,6 @@ def _check_sizes(plain: Plain, sizes: dict[str, int]) -> None:
     require(sizes["R"] <= sizes.get("C", sizes["M"]), "there are more directions than columns")
     n_seen = plain["fitted"].get("n_samples_seen_", sizes["N"])
     require(max(sizes["A"], sizes["N"]) <= n_seen, "there are more rows or anchors than were seen")
-
-
-def _check_matrices(tensors: Tensors, table: dict[str, Tensor]) -> None:
-    for name, declared in table.items():
-        if declared.symmetric:
-            matrix = tensors[name]
-            difference = np.max(np.abs(matrix - np.swapaxes(matrix, -1, -2)))
-            require(difference <= 1e-10 * np.max(np.abs(matrix)), f"tensor {name} is not symmetric")
-    latents = {tensors[name].dtype for name in ("state.latent_mean", "state.latent_factor")}
-    require(len(latents) == 1, "the latents of the state have two types")
 
 
 def _fit_shape(name: str, shape: tuple[int, ...], declared: Tensor, sizes: dict[str, int]) -> dict[str, int]:

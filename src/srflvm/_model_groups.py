@@ -17,10 +17,10 @@ from srflvm._model_schema import (
     STATE_OF_GROUPS,
     TINY,
     WEIGHTS_OF_GROUPS,
+    Described,
     Plain,
     SchemaError,
     Tensor,
-    Tensors,
     require,
 )
 from srflvm.likelihoods import Likelihood, Units
@@ -124,7 +124,7 @@ def group_sizes(groups: list[Plain]) -> dict[str, int]:
     }
 
 
-def check_groups(groups: list[Any], tensors: Tensors) -> None:
+def check_groups(groups: list[Any], tensors: Described) -> None:
     """Every group by itself, and that each column is in exactly one."""
     n_numbers = sum(tensor.size for tensor in tensors.values())
     for index, group in enumerate(groups):

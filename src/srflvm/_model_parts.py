@@ -11,7 +11,7 @@ from srflvm import spectral
 from srflvm._model_checks import scalar_table, tensor_table
 from srflvm._model_groups import arrays_of, describe, has_counts, parts_from, state_of_groups
 from srflvm._model_likelihoods import choice_from, plain_choice, plain_value
-from srflvm._model_schema import VALUES_BEFORE, Plain, Tensors, require
+from srflvm._model_schema import VALUES_BEFORE, Described, Plain, Tensors, require
 from srflvm._types import FloatArray
 from srflvm.compression import Columns
 from srflvm.estimator import SRFLVM
@@ -57,7 +57,7 @@ def completed(plain: Plain) -> Plain:
     return VALUES_BEFORE | plain | {"parameters": parameters}
 
 
-def unfitted(plain: Plain, tensors: Tensors) -> SRFLVM:
+def unfitted(plain: Plain, tensors: Described) -> SRFLVM:
     """An estimator with the stored parameters."""
     parameters = plain["parameters"]
     init = {"init": tensors.get("parameters.init")} if parameters["init"] is None else {}
@@ -85,11 +85,12 @@ def put_together(estimator: SRFLVM, plain: Plain, tensors: Tensors) -> SRFLVM:
 
 
 def _by_group(plain: Plain, tensors: Tensors) -> dict[str, dict[str, Any]]:
-    """Copies of the tensors in their order in memory, by the two parts of their names."""
+    """The tensors in their order in memory, by the two parts of their names."""
     arrays: dict[str, dict[str, Any]] = defaultdict(dict)
     for name in (name for name in tensor_table(plain) if name in tensors):
         group, field = name.split(".", 1)
-        arrays[group][field] = np.array(tensors[name], order="F" if name in plain["fortran_order"] else "C")
+        order = "F" if name in plain["fortran_order"] else "C"
+        arrays[group][field] = np.asarray(tensors[name], order=order)
     fitted = arrays["fitted"]
     if "relevance_" not in fitted:
         fitted["relevance_"] = _relevance(fitted["embedding_"], fitted["embedding_std_"])

@@ -8,9 +8,10 @@ attribute is one line, and one in `ADDED`. Tensors that depend on the likelihood
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +22,23 @@ SCHEMA_VERSION = 4
 Shape = tuple[str | int, ...]
 Tensors = dict[str, np.ndarray]
 Plain = dict[str, Any]
+
+
+class Form(Protocol):
+    """What is known of a tensor without its numbers."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+# Tensors in memory, or those of a file that are not read yet.
+Described = Mapping[str, Form]
 
 
 class SchemaError(ValueError):

@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from srflvm import bcd
-from srflvm._containers import check_tensors, decode_header, encode
+from srflvm._containers import decode_header, encode, open_container
 from srflvm._model_schema import Tensors, require
 from srflvm.fingerprints import Fingerprint
 
@@ -71,18 +71,16 @@ def encode_leg(fit: Fingerprint, label: str, leg: Leg) -> bytes:
 
 def read_fit(path: Path) -> Fingerprint:
     """Which fit a file belongs to."""
-    with safe_open(path, framework="numpy") as container:
-        fit: Any = decode_header(container.metadata() or {}, FORMAT).get("fit")
+    fit: Any = decode_header(open_container(path).metadata, FORMAT).get("fit")
     require(isinstance(fit, dict), "it does not say which fit it belongs to")
     return fit
 
 
 def read_leg(path: Path, label: str, begun: bcd.Run) -> Leg:
     """The leg with this label that went on from `begun`, whose arrays say how those of the file must be."""
-    with safe_open(path, framework="numpy") as container:
-        header = decode_header(container.metadata() or {}, FORMAT)
-        tensors = {name: container.get_tensor(name) for name in list(container.keys())}
-    check_tensors(header, tensors)
+    container = open_container(path)
+    header = decode_header(container.metadata, FORMAT)
+    tensors = container.read(header)
     require(header["leg"] == label, f"it holds {header['leg']} where this fit makes {label}")
     carry = _restored("carry", begun.carry, tensors)
     has_another_best = any(name.startswith("best") for name in tensors)

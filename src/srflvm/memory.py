@@ -22,25 +22,18 @@ bytes an entry (`ENTRY_BYTES`), in place of scores and columns.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from srflvm import nystrom
 from srflvm.chunked import chunk_shape
 from srflvm.compression import LARGEST_EXACT, MOST_DOUBLE_SCORES
+from srflvm.free_memory import available, in_gb
 from srflvm.posterior import CHUNK
 
 ENTRY_BYTES = {"filled": 150.0, "sites": 220.0}
 
 _PIECE_ENTRIES = 4e6
 _PROGRAMS = 200e6
-
-# Control groups (versions 2 and 1) that may allow a process less than the machine has: limit and use.
-_GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,7 @@ class Memory:
 
     def __str__(self) -> str:
         largest = sorted(self.parts.items(), key=lambda part: -part[1])
-        return f"{_in_gb(self.total)} ({', '.join(f'{name} {_in_gb(size)}' for name, size in largest)})"
+        return f"{in_gb(self.total)} ({', '.join(f'{name} {in_gb(size)}' for name, size in largest)})"
 
 
 def needed(kind: str, shape: Shape) -> Memory:
@@ -101,43 +94,13 @@ def _of_columns(n_rows: int, n_columns: int, n_scores: int) -> float:
     return 40.0 * n_columns**2 if n_columns <= n_rows else 40.0 * n_rows**2 + 24.0 * n_columns * n_scores
 
 
-def available() -> float | None:
-    """Bytes that this process may still take, as far as the system tells."""
-    found = [_of_the_machine(), *(_of_the_group(*files) for files in _GROUPS)]
-    known = [size for size in found if size is not None]
-    return min(known) if known else None
-
-
 def refuse_excess(need: Memory, n_sharing: int = 1) -> None:
     """Raise a `MemoryError` where there is not enough for a fit, with so many processes on this machine."""
     room = available()
     if room is not None and n_sharing * need.total > room:
         each = f" in each of {n_sharing} processes here" if n_sharing > 1 else ""
         raise MemoryError(
-            f"This fit needs about {need}{each}, but only {_in_gb(room)} are free. Give fewer components, "
+            f"This fit needs about {need}{each}, but only {in_gb(room)} are free. Give fewer components, "
             "n_frequencies or directions (compression), take dtype='float32', spread the rows over more "
             "machines, or fit in batches (batch_size=1024)."
         )
-
-
-def _of_the_machine() -> float | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def _of_the_group(limit: str, use: str) -> float | None:
-    try:
-        return float(int(Path(limit).read_text()) - int(Path(use).read_text()))
-    except (OSError, ValueError):
-        return None
-
-
-def _in_gb(size: float) -> str:
-    return f"{size / 1e9:.2f} GB"

@@ -12,11 +12,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from sklearn.utils.validation import check_is_fitted
 
-from srflvm._containers import HEADER_KEY, check_tensors, decode_header, encode, write_whole
-from srflvm._model_checks import check_model, check_plain
+from srflvm._containers import HEADER_KEY, Container, decode_header, encode, open_container, write_whole
+from srflvm._model_checks import check_model, check_plain, check_values
 from srflvm._model_parts import completed, default_parameters, put_together, take_apart, unfitted
 from srflvm._model_schema import SCHEMA_VERSION, Plain, SchemaError, Tensors
 from srflvm._validation import check_parameters
@@ -55,6 +55,7 @@ def save(estimator: SRFLVM, path: str | os.PathLike[str]) -> None:
         plain, tensors = take_apart(estimator)
         check_plain(plain, default_parameters())
         check_model(unfitted(plain, tensors), plain, tensors)
+        check_values(plain, tensors)
     except SchemaError as error:
         raise ModelFileError(f"The model cannot be saved: {error}.") from error
     write_whole(Path(os.path.realpath(path)), _encode(plain, tensors))
@@ -83,7 +84,7 @@ def load(path: str | os.PathLike[str]) -> SRFLVM:
     """
     path = Path(path)
     try:
-        return _restore(*_read(path))
+        return _restore(path)
     except SchemaError as error:
         raise ModelFileError(
             f"{path} is not a sound model file: {error}. Restore it from a copy, or save the model again."
@@ -92,18 +93,23 @@ def load(path: str | os.PathLike[str]) -> SRFLVM:
 
 def read_versions(path: str | os.PathLike[str]) -> tuple[int, str]:
     """The version of a model file's format and of the library that wrote it."""
-    header, _ = _read(Path(path))
+    header = _read_header(_open(Path(path)))
     return header["schema_version"], str(header.get("library_version"))
 
 
-def _restore(header: dict[str, Any], tensors: Tensors) -> SRFLVM:
+def _restore(path: Path) -> SRFLVM:
+    """Judge what the file says of the model before any number of it is read."""
+    container = _open(path)
+    header = _read_header(container)
+    _check_types(container)
     plain: Any = header.get("model")
     version: int = header["schema_version"]
     check_plain(plain, default_parameters(), version)
     plain = completed(plain)
-    estimator = unfitted(plain, tensors)
-    check_model(estimator, plain, tensors, version)
-    return put_together(estimator, plain, tensors)
+    check_model(unfitted(plain, container.tensors), plain, container.tensors, version)
+    tensors = container.read(header)
+    check_values(plain, tensors, version)
+    return put_together(unfitted(plain, tensors), plain, tensors)
 
 
 def _encode(plain: Plain, tensors: Tensors) -> bytes:
@@ -116,32 +122,28 @@ def _encode(plain: Plain, tensors: Tensors) -> bytes:
     return encode(header, tensors)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
-    """The header and the tensors, both as they were written."""
+def _open(path: Path) -> Container:
     if not path.exists():
         raise FileNotFoundError(f"There is no model file {path}. Check the name and the directory.")
     if not path.is_file():
         raise ModelFileError(f"{path} is not a file. Give the name of a file that SRFLVM.save wrote.")
     try:
-        with safe_open(path, framework="numpy") as container:
-            header = _read_header(path, container.metadata() or {})
-            tensors = _read_tensors(container)
+        return open_container(path)
     except SafetensorError as error:
         raise ModelFileError(
             f"{path} is not a model file, or it is cut short or damaged ({error}). "
             "Give a file that SRFLVM.save wrote, restore it from a copy, or save the model again."
         ) from error
-    check_tensors(header, tensors)
-    return header, tensors
 
 
-def _read_header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    if HEADER_KEY not in metadata:
+def _read_header(container: Container) -> dict[str, Any]:
+    if HEADER_KEY not in container.metadata:
         raise ModelFileError(
-            f"{path} is a safetensors file but not a model file. Give a file that SRFLVM.save wrote."
+            f"{container.path} is a safetensors file but not a model file. "
+            "Give a file that SRFLVM.save wrote."
         )
-    header = decode_header(metadata, FORMAT)
-    _check_version(path, header)
+    header = decode_header(container.metadata, FORMAT)
+    _check_version(container.path, header)
     return header
 
 
@@ -157,10 +159,7 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
         )
 
 
-def _read_tensors(container: Any) -> Tensors:
-    names = list(container.keys())
-    for name in names:
-        dtype = container.get_slice(name).get_dtype()
-        if dtype not in _NUMBER_TYPES:
-            raise SchemaError(f"tensor {name} is {dtype} in place of {' or '.join(_NUMBER_TYPES)}")
-    return {name: container.get_tensor(name) for name in names}
+def _check_types(container: Container) -> None:
+    for name, stored in container.tensors.items():
+        if stored.kind not in _NUMBER_TYPES:
+            raise SchemaError(f"tensor {name} is {stored.kind} in place of {' or '.join(_NUMBER_TYPES)}")

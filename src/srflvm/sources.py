@@ -15,6 +15,7 @@ import numpy as np
 from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.free_memory import refuse_reading
 from srflvm.sparse_checks import as_sound_csr
 
 # Entries read at a time: 32 MB in float64.
@@ -90,6 +91,7 @@ class SparseSource:
 
     def __init__(self, matrix: Any, names: Sequence[str] | None = None, what: str = "The sparse matrix"):
         check_table(matrix, what)
+        check_pieces(matrix.shape, what)
         self.names = names
         self._rows = as_sound_csr(matrix, what)
 
@@ -114,6 +116,18 @@ def check_table(table: Any, what: str) -> None:
         raise DataError(f"{what} has {len(table.shape)} dimensions. Expected 2D array, rows by columns.")
     if table.dtype.kind not in "biuf":
         raise DataError(f"{what} has entries of type {table.dtype}. Give real numbers, integers or booleans.")
+
+
+def check_pieces(shape: tuple[int, int], what: str) -> None:
+    """Refuse a shape of which not even a piece can be held: few bytes of a file can tell of very many rows
+    or columns that are zero throughout."""
+    n_rows, n_columns = shape
+    held = 8.0 * min(n_rows, rows_at_once(max(1, n_columns))) * n_columns + 8.0 * n_rows
+    refuse_reading(
+        f"{what} has {n_rows} rows and {n_columns} columns",
+        held,
+        "Check its shape, or give fewer rows or columns.",
+    )
 
 
 def as_floats(values: np.ndarray) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.sources import as_floats, check_table, rows_at_once
+from srflvm.free_memory import refuse_reading
+from srflvm.sources import as_floats, check_pieces, check_table, rows_at_once
 
 
 class ZarrSource:
@@ -21,8 +23,10 @@ class ZarrSource:
     Attributes "columns" and "ids" of the array, lists of as many texts, are the names of columns and rows.
     """
 
-    def __init__(self, array: Any):
-        check_table(array, "The Zarr array")
+    def __init__(self, array: Any, what: str = "The Zarr array"):
+        check_table(array, what)
+        check_pieces(array.shape, what)
+        _check_chunks(array, what)
         self._array = array
         self._block_rows = _block_rows(array)
         self._kept: tuple[int, FloatArray] | None = None
@@ -64,6 +68,16 @@ def _block_rows(array: Any) -> int:
     return most if height > 4 * most else height * max(1, most // height)
 
 
+def _check_chunks(array: Any, what: str) -> None:
+    """Refuse chunks that cannot be held. Their size is what the array says, whatever is stored of them."""
+    sides = " x ".join(map(str, array.chunks))
+    refuse_reading(
+        f"{what} is stored in chunks of {sides} entries of type {array.dtype}, and one is read as a whole",
+        float(math.prod(array.chunks) * array.dtype.itemsize),
+        "Write the array again with smaller chunks: zarr.create_array(path, data=array, chunks=(1000, 100)).",
+    )
+
+
 def open_zarr(path: Path) -> ZarrSource:
     """The array at a path: a folder, a zip file, or a folder inside a store."""
     try:
@@ -85,4 +99,4 @@ def open_zarr(path: Path) -> ZarrSource:
             f"{path} is a group of Zarr arrays ({listed}), not an array. Give the path of one of them, or "
             "the array itself."
         )
-    return ZarrSource(found)
+    return ZarrSource(found, str(path))
