@@ -225,6 +225,13 @@ def write(path, header, tensors, *, sign=True):
     path.write_bytes(to_bytes({n: np.asarray(t, order="C") for n, t in tensors.items()}, metadata))
 
 
+def rewrite(path, change):
+    """Change the content of a file in place; its checksums are right again."""
+    header, tensors = read(path)
+    change(header, tensors)
+    write(path, header, tensors)
+
+
 # Changes of what `read` gives: functions of a header and tensors.
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import resumable_fits
+from model_files import rewrite
 from resumable_fits import (
     CASES,
     SLOW_SWEEPS,
@@ -176,6 +177,22 @@ def replace_by_another_leg(path):
     path.write_bytes(paths_in(path.parent)[0].read_bytes())
 
 
+def without_a_history(path):
+    rewrite(path, lambda header, tensors: tensors.pop("history"))
+
+
+def without_a_flag(path):
+    rewrite(path, lambda header, tensors: header.pop("finished"))
+
+
+def without_data_in_the_fit(path):
+    rewrite(path, lambda header, tensors: header["fit"].pop("the data"))
+
+
+def with_an_empty_fit(path):
+    rewrite(path, lambda header, tensors: header["fit"].clear())
+
+
 DAMAGES = [
     cut,
     empty,
@@ -184,13 +201,18 @@ DAMAGES = [
     replace_by_text,
     replace_by_tensors,
     replace_by_another_leg,
+    without_a_history,
+    without_a_flag,
+    without_data_in_the_fit,
+    with_an_empty_fit,
 ]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_or_foreign_file_is_named_and_not_used(folder, damage):
     fit_case("race", checkpoint_dir=folder)
-    before, path = content_of(folder), paths_in(folder)[1]
+    # the last leg goes on from sweeps that were made before
+    before, path = content_of(folder), paths_in(folder)[-1]
     damage(path)
     with pytest.warns(UserWarning, match=f"{path.name} is damaged, cut short or foreign") as warned:
         model = fit_case("race", checkpoint_dir=folder)
@@ -198,6 +220,18 @@ def test_a_damaged_or_foreign_file_is_named_and_not_used(folder, damage):
     assert_same_fit(model, undisturbed("race"))
     assert content_of(folder).keys() == before.keys()
     assert header_of(path)["leg"] != header_of(paths_in(folder)[0])["leg"]
+
+
+@pytest.mark.parametrize("seed", ["one", str(2**31)])
+def test_a_drawn_seed_that_is_none_is_damage(folder, seed):
+    fit_case("race", checkpoint_dir=folder, random_state=None)
+    paths, drawn = paths_in(folder), header_of(paths_in(folder)[0])["fit"]["the seed that was drawn"]
+    rewrite(paths[0], lambda header, _: header["fit"].update({"the seed that was drawn": seed}))
+    with pytest.warns(
+        UserWarning, match=f"{paths[0].name} is damaged, .*the seed that was drawn is '{seed}'"
+    ):
+        fit_case("race", checkpoint_dir=folder, random_state=None)
+    assert header_of(paths[0])["fit"]["the seed that was drawn"] == drawn
 
 
 @pytest.mark.parametrize("n_written", [0, 2])

@@ -62,11 +62,12 @@ def fingerprint(
 
 
 def differences(stored: Fingerprint, own: Fingerprint) -> list[str]:
-    """In what two fits differ, with the texts of both unless these are mere checksums."""
+    """In what two fits differ, with the texts of both unless these are mere checksums. What is not stored is
+    no difference."""
     return [
-        name if name in (_DATA, _SIZES, _EARLIER_FIT) else f"{name} ({stored.get(name)} there, {value} here)"
+        name if name in (_DATA, _SIZES, _EARLIER_FIT) else f"{name} ({stored[name]} there, {value} here)"
         for name, value in own.items()
-        if stored.get(name) != value
+        if name in stored and stored[name] != value
     ]
 
 

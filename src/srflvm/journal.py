@@ -28,6 +28,7 @@ from srflvm import bcd, leg_files, parallel
 from srflvm._containers import UNFINISHED_FILES, write_whole
 from srflvm._inputs import read_sizes
 from srflvm._likelihood_choice import Choice
+from srflvm._model_schema import require
 from srflvm.fingerprints import Fingerprint, differences, draws_its_seed, fingerprint
 from srflvm.leg_files import Leg
 from srflvm.sources import Source
@@ -38,6 +39,7 @@ SHORTEST_PAUSE = 1.0
 PAUSE_PER_SECOND_OF_WRITING = 20.0
 
 _DRAWN_SEED = "the seed that was drawn"
+_SEEDS_BELOW = 2**31 - 1
 
 Advance = Callable[[bcd.Run, int, Sequence[bcd.Callback]], bcd.Run]
 Collect = Callable[[bcd.Run], bcd.Run]
@@ -171,11 +173,9 @@ def _open_folder(estimator: Any, own: Fingerprint) -> tuple[Path, list[Path], An
     stored = _stored_fits(folder)
     if draws_its_seed(seed):
         drawn = [int(fit[_DRAWN_SEED]) for fit in stored.values() if _DRAWN_SEED in fit]
-        seed = drawn[0] if drawn else int(check_random_state(None).randint(2**31 - 1))
+        seed = drawn[0] if drawn else int(check_random_state(None).randint(_SEEDS_BELOW))
         own[_DRAWN_SEED] = str(seed)
-    for fit in stored.values():
-        _refuse_another_fit(folder, fit, own)
-    return folder, list(stored), seed
+    return folder, [path for path, fit in stored.items() if _is_of_this_fit(path, fit, own)], seed
 
 
 def _make_folder(folder: Path) -> None:
@@ -196,22 +196,34 @@ def _stored_fits(folder: Path) -> dict[Path, Fingerprint]:
     fits: dict[Path, Fingerprint] = {}
     for path in leg_files.paths_in(folder):
         try:
-            fits[path] = leg_files.read_fit(path)
+            fit = leg_files.read_fit(path)
+            _check_drawn_seed(fit)
+            fits[path] = fit
         except leg_files.UNREADABLE as error:
             _warn_of_file(path, error)
     return fits
 
 
-def _refuse_another_fit(folder: Path, stored: Fingerprint, own: Fingerprint) -> None:
+def _check_drawn_seed(fit: Fingerprint) -> None:
+    seed = fit.get(_DRAWN_SEED, "0")
+    require(seed.isdecimal() and int(seed) < _SEEDS_BELOW, f"the seed that was drawn is {seed!r}")
+
+
+def _is_of_this_fit(path: Path, stored: Fingerprint, own: Fingerprint) -> bool:
+    """Whether a file can be used; one of another fit is an error, since its owner may need it."""
     found = differences(stored, own)
     if found:
         raise ValueError(
-            f"checkpoint_dir={str(folder)!r} holds the checkpoint of another fit, which differs in "
+            f"checkpoint_dir={str(path.parent)!r} holds the checkpoint of another fit, which differs in "
             f"{', '.join(found)}. Give this fit a folder of its own, or delete that one if it is not needed."
         )
+    missing = [name for name in own if name not in stored]
+    if missing:
+        _warn_of_file(path, f"of its fit it does not say {', '.join(missing)}")
+    return not missing
 
 
-def _warn_of_file(path: Path, error: Exception) -> None:
+def _warn_of_file(path: Path, error: Exception | str) -> None:
     warnings.warn(
         f"The checkpoint {path} is damaged, cut short or foreign and is not used ({error}). That part of the "
         "fit is computed again.",

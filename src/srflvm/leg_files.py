@@ -7,6 +7,7 @@ belongs to. Nothing is pickled.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from safetensors import SafetensorError
 
 from srflvm import bcd
 from srflvm._containers import decode_header, encode, open_container
-from srflvm._model_schema import Tensors, require
+from srflvm._model_schema import Described, Tensors, require
 from srflvm.fingerprints import Fingerprint
 
 FORMAT = "srflvm-checkpoint"
@@ -28,6 +29,10 @@ UNREADABLE = (SafetensorError, ValueError, OSError)
 
 _SUFFIX = "srflvm-checkpoint"
 _NUMBERS = ("smoothed", "best", "seconds")
+_CARRY, _BEST = "carry", "best"
+
+# Plain values of a header, and their types.
+_ENTRIES = {"leg": str, "finished": bool, "converged": bool, "n_rejected": int}
 
 
 @dataclass(frozen=True)
@@ -62,17 +67,18 @@ def encode_leg(fit: Fingerprint, label: str, leg: Leg) -> bytes:
     tensors = {
         "history": np.array(run.history, dtype=np.float64),
         "numbers": np.array([getattr(run, name) for name in _NUMBERS], dtype=np.float64),
-        **_named("carry", run.carry),
+        **_named(_CARRY, run.carry),
     }
     if run.state is not run.carry.state:
-        tensors |= _named("best", run.state)
+        tensors |= _named(_BEST, run.state)
     return encode(header, tensors)
 
 
 def read_fit(path: Path) -> Fingerprint:
     """Which fit a file belongs to."""
     fit: Any = decode_header(open_container(path).metadata, FORMAT).get("fit")
-    require(isinstance(fit, dict), "it does not say which fit it belongs to")
+    sound = isinstance(fit, dict) and all(isinstance(text, str) for text in fit.values())
+    require(sound, "it does not say which fit it belongs to")
     return fit
 
 
@@ -80,13 +86,14 @@ def read_leg(path: Path, label: str, begun: bcd.Run) -> Leg:
     """The leg with this label that went on from `begun`, whose arrays say how those of the file must be."""
     container = open_container(path)
     header = decode_header(container.metadata, FORMAT)
+    _check_header(header, label)
+    has_another_best = any(name.startswith(_BEST) for name in container.tensors)
+    _check_forms(container.tensors, begun, has_another_best)
     tensors = container.read(header)
-    require(header["leg"] == label, f"it holds {header['leg']} where this fit makes {label}")
-    carry = _restored("carry", begun.carry, tensors)
-    has_another_best = any(name.startswith("best") for name in tensors)
+    carry = _restored(_CARRY, begun.carry, tensors)
     run = bcd.Run(
         carry=carry,
-        state=_restored("best", begun.state, tensors) if has_another_best else carry.state,
+        state=_restored(_BEST, begun.state, tensors) if has_another_best else carry.state,
         history=tuple(tensors["history"].tolist()),
         n_rejected=header["n_rejected"],
         converged=header["converged"],
@@ -95,17 +102,41 @@ def read_leg(path: Path, label: str, begun: bcd.Run) -> Leg:
     return Leg(run, header["finished"])
 
 
-def _named(prefix: str, tree: Any) -> Tensors:
+def _check_header(header: Mapping[str, Any], label: str) -> None:
+    for name, kind in _ENTRIES.items():
+        require(type(header.get(name)) is kind, f"its header has {name}={header.get(name)!r}")
+    require(header["n_rejected"] >= 0, f"its header has n_rejected={header['n_rejected']}")
+    require(header["leg"] == label, f"it holds {header['leg']} where this fit makes {label}")
+
+
+def _check_forms(tensors: Described, begun: bcd.Run, has_another_best: bool) -> None:
+    """Names, shapes and types, before any number is read."""
+    trees = {_CARRY: begun.carry} | ({_BEST: begun.state} if has_another_best else {})
+    forms = {"numbers": np.empty(len(_NUMBERS))}
+    forms |= {name: leaf for prefix, tree in trees.items() for name, leaf in _leaves(prefix, tree).items()}
+    for name, form in forms.items():
+        found = tensors.get(name)
+        fits = found is not None and found.shape == form.shape and found.dtype == form.dtype
+        require(fits, f"its {name} is not an array of shape {form.shape} and type {form.dtype}")
+    require("history" in tensors, "its history is missing")
+    history = tensors["history"]
+    fits = len(history.shape) == 1 and history.dtype == np.float64 and history.size >= begun.n_sweeps
+    require(fits, f"its history of shape {history.shape} and type {history.dtype} is not that of its sweeps")
+    unknown = sorted(tensors.keys() - forms.keys() - {"history"})
+    require(not unknown, f"its {', '.join(unknown)} is not known")
+
+
+def _leaves(prefix: str, tree: Any) -> dict[str, Any]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {prefix + jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {prefix + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+
+
+def _named(prefix: str, tree: Any) -> Tensors:
+    return {name: np.asarray(leaf) for name, leaf in _leaves(prefix, tree).items()}
 
 
 def _restored(prefix: str, tree: Any, tensors: Tensors) -> Any:
-    def restore(path: Any, leaf: Any) -> jax.Array:
-        name = prefix + jax.tree_util.keystr(path)
-        found = tensors.get(name)
-        fits = found is not None and found.shape == leaf.shape and found.dtype == leaf.dtype
-        require(fits, f"its {name} is not an array of shape {leaf.shape} and type {leaf.dtype}")
-        return jnp.array(found)
-
-    return jax.tree_util.tree_map_with_path(restore, tree)
+    """A tree of the same form with the arrays of a file."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: jnp.array(tensors[prefix + jax.tree_util.keystr(path)]), tree
+    )
