@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -191,6 +193,21 @@ def test_saving_replaces_an_older_file_and_leaves_nothing_else(model, target):
     target.write_bytes(b"an older file")
     model.save(target)
     assert_same(srflvm.load(target), model)
+    assert os.listdir(target.parent) == [target.name]
+
+
+KILLED_WHILE_SAVING = """
+import os, signal, sys, srflvm
+os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+srflvm.load(sys.argv[1]).save(sys.argv[2])
+"""
+
+
+def test_what_a_killed_save_left_is_removed_by_the_next_one(model, saved, target):
+    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_SAVING, saved, target])
+    assert ended.returncode == -9
+    assert [name.endswith(".tmp") for name in os.listdir(target.parent)] == [True]
+    model.save(target)
     assert os.listdir(target.parent) == [target.name]
 
 

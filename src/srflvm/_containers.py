@@ -13,7 +13,6 @@ import json
 import math
 import os
 import struct
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from srflvm._model_schema import SchemaError, Tensors
+from srflvm.whole_files import remove_abandoned, temporary_beside
 
 HEADER_KEY = "srflvm"
 HEADER_DIGEST_KEY = "srflvm_sha256"
@@ -45,9 +45,6 @@ _TYPES = {
 
 # Bytes that are read at a time to compute a checksum.
 _BLOCK_BYTES = 1 << 24
-
-# What is left in a folder if the process is killed while it writes; never the name of a whole file.
-UNFINISHED_FILES = ".srflvm-*.tmp"
 
 
 def encode(header: Mapping[str, Any], tensors: Tensors) -> bytes:
@@ -168,7 +165,8 @@ def write_whole(target: Path, content: bytes) -> None:
         raise IsADirectoryError(f"{target} is a directory. Give the name of a file in it.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"There is no directory {target.parent}. Create it first.")
-    temporary = target.with_name(UNFINISHED_FILES.replace("*", uuid.uuid4().hex))
+    remove_abandoned(target.parent)
+    temporary = temporary_beside(target, ".tmp")
     try:
         with temporary.open("xb") as file:
             file.write(content)

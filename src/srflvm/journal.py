@@ -25,13 +25,14 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from srflvm import bcd, leg_files, parallel
-from srflvm._containers import UNFINISHED_FILES, write_whole
+from srflvm._containers import write_whole
 from srflvm._inputs import read_sizes
 from srflvm._likelihood_choice import Choice
 from srflvm._model_schema import require
 from srflvm.fingerprints import Fingerprint, differences, draws_its_seed, fingerprint
 from srflvm.leg_files import Leg
 from srflvm.sources import Source
+from srflvm.whole_files import in_use
 
 # While a leg is under way there are so many seconds between writes, and so many times what a write takes:
 # writing then costs at most a twentieth of the time.
@@ -186,9 +187,10 @@ def _make_folder(folder: Path) -> None:
         raise ValueError(
             f"checkpoint_dir={str(folder)!r} cannot be made ({error}). Give a folder that can be written to."
         ) from error
-    for unfinished in folder.glob(UNFINISHED_FILES):
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+    for unfinished in folder.glob(".srflvm-*.tmp"):
+        if not in_use(unfinished):
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
 
 
 def _stored_fits(folder: Path) -> dict[Path, Fingerprint]:
