@@ -1,5 +1,6 @@
 """Saving and loading give back the same model, and a failed save changes nothing."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from model_files import assert_same, assert_same_outputs, fit_briefly, read, some_rows, write
+from safetensors import safe_open
+from safetensors.numpy import save as to_bytes
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -194,6 +197,34 @@ def test_saving_replaces_an_older_file_and_leaves_nothing_else(model, target):
     model.save(target)
     assert_same(srflvm.load(target), model)
     assert os.listdir(target.parent) == [target.name]
+
+
+def test_the_same_model_gives_the_same_bytes(model, saved, target):
+    model.save(target)
+    assert target.read_bytes() == saved.read_bytes()
+    srflvm.load(saved).save(target)
+    assert target.read_bytes() == saved.read_bytes()
+
+
+def test_another_process_gives_the_same_bytes(saved, target):
+    program = "import sys, srflvm; srflvm.load(sys.argv[1]).save(sys.argv[2])"
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", program, saved, target], env=environment, check=True)
+        assert target.read_bytes() == saved.read_bytes()
+
+
+def test_the_container_is_one_of_safetensors(saved):
+    """As its own writer would have written it, up to the order of the metadata."""
+    header, tensors = read(saved)
+    with safe_open(saved, framework="numpy") as container:
+        metadata = container.metadata()
+    assert json.loads(metadata["srflvm"]) == header
+    length = int.from_bytes(saved.read_bytes()[:8], "little")
+    theirs = to_bytes(tensors, metadata)
+    assert length == int.from_bytes(theirs[:8], "little")
+    assert json.loads(saved.read_bytes()[8 : 8 + length]) == json.loads(theirs[8 : 8 + length])
+    assert saved.read_bytes()[8 + length :] == theirs[8 + length :]
 
 
 KILLED_WHILE_SAVING = """

@@ -20,7 +20,6 @@ from typing import IO, Any
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save as to_bytes
 
 from srflvm._model_schema import SchemaError, Tensors
 from srflvm.whole_files import remove_abandoned, temporary_beside
@@ -43,15 +42,36 @@ _TYPES = {
     "F64": "float64",
 }
 
+_NAMES_OF_TYPES = {kind: name for name, kind in _TYPES.items()}
+
 # Bytes that are read at a time to compute a checksum.
 _BLOCK_BYTES = 1 << 24
 
 
 def encode(header: Mapping[str, Any], tensors: Tensors) -> bytes:
-    """The content of a file; the checksum of the tensors is added to the header."""
-    text = json.dumps({**header, "tensors_sha256": tensor_digest(tensors)}, allow_nan=False)
-    metadata = {HEADER_KEY: text, HEADER_DIGEST_KEY: text_digest(text)}
-    return to_bytes({name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}, metadata)
+    """The content of a file; the checksum of the tensors is added to the header.
+
+    The same header and tensors always give the same bytes, which the writer of safetensors does not promise
+    of metadata.
+    """
+    signed = {**header, "tensors_sha256": tensor_digest(tensors)}
+    text = json.dumps(signed, allow_nan=False, sort_keys=True)
+    entries: dict[str, Any] = {"__metadata__": {HEADER_KEY: text, HEADER_DIGEST_KEY: text_digest(text)}}
+    end, contents = 0, []
+    # wide numbers first: all of them lie at multiples of their own width
+    for name in sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name)):
+        tensor = np.ascontiguousarray(tensors[name])
+        contents.append(
+            tensor.astype(tensor.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
+        )
+        entries[name] = {
+            "dtype": _NAMES_OF_TYPES[tensor.dtype.name],
+            "shape": tensors[name].shape,
+            "data_offsets": [end, end := end + tensor.nbytes],
+        }
+    start = json.dumps(entries, separators=(",", ":")).encode()
+    start += b" " * (-len(start) % 8)
+    return b"".join([struct.pack("<Q", len(start)), start, *contents])
 
 
 def decode_header(metadata: Mapping[str, str], file_format: str) -> dict[str, Any]:
