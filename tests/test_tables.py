@@ -168,3 +168,13 @@ def test_a_first_line_of_data_that_counts_is_warned_of(tmp_path, text, header, w
 def test_underscores_are_not_part_of_numbers(tmp_path):
     with pytest.raises(DataError, match="'1_1' in line 2, column 'b', which is not a number"):
         text_table(tmp_path, "a,b\n1,1_1\n3,4\n")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+@pytest.mark.parametrize("name", ["\rfirst", "fir\rst", "first\r\n", "fir\nst", 'a "b"', "a,b\tc"])
+def test_names_with_ends_of_lines_and_quotes_come_back(tmp_path, ending, name):
+    path = tmp_path / f"t.{ending}"
+    write_table(path, Table(ArraySource(VALUES), [f"a{name}", "b", "c"], [name, "zwei", "3rd"], "id"))
+    found = open_table(path)
+    assert list(found.ids) == [name, "zwei", "3rd"]
+    assert list(found.columns) == [f"a{name}".strip(), "b", "c"]

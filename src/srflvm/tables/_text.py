@@ -199,9 +199,10 @@ def as_text(value: np.floating) -> str:
 def _write_rows(path: Path, temporary: Path, header: Sequence[str] | None, rows: Iterator[list[str]]) -> None:
     with _opened_to_write(path, temporary) as file:
         writer = csv.writer(file, delimiter=delimiter(path), lineterminator="\n")
-        if header is not None:
-            writer.writerow(header)
-        writer.writerows(rows)
+        # a carriage return ends a line for readers, but not all versions of Python quote it
+        quoting = csv.writer(file, delimiter=delimiter(path), lineterminator="\n", quoting=csv.QUOTE_ALL)
+        for row in itertools.chain([] if header is None else [header], rows):
+            (quoting if "\r" in "".join(row) else writer).writerow(row)
 
 
 @contextmanager
