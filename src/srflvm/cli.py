@@ -145,6 +145,7 @@ def impute(
     leave_out: shared.LeaveOut = None,
     header: shared.Header = None,
     layer: shared.Layer = None,
+    escape_formulas: shared.EscapeFormulas = False,
     force: shared.Force = False,
     quiet: shared.Quiet = False,
     as_json: shared.Json = False,
@@ -156,7 +157,9 @@ def impute(
     parameters = {"random_state": seed, **shared.given(n_frequencies=frequencies, max_iter=max_iter)}
     new = impute.NewModel(components, likelihood, column or (), parameters)
     speaker = shared.speaker(quiet, as_json)
-    impute.run(data, output, model, new, how, speaker, std_output=std, force=force)
+    impute.run(
+        data, output, model, new, how, speaker, std_output=std, escape_formulas=escape_formulas, force=force
+    )
 
 
 @app.command()

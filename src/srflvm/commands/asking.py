@@ -19,6 +19,7 @@ def transform(
     leave_out: shared.LeaveOut = None,
     header: shared.Header = None,
     layer: shared.Layer = None,
+    escape_formulas: shared.EscapeFormulas = False,
     force: shared.Force = False,
     quiet: shared.Quiet = False,
     as_json: shared.Json = False,
@@ -27,7 +28,7 @@ def transform(
     from srflvm.commands import transform
 
     how, speaker = shared.reading(id_column, leave_out, header, layer), shared.speaker(quiet, as_json)
-    transform.run(model, data, output, how, speaker, std=std, force=force)
+    transform.run(model, data, output, how, speaker, std=std, escape_formulas=escape_formulas, force=force)
 
 
 def sample(
@@ -36,6 +37,7 @@ def sample(
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many.")] = 100,
     latents: Annotated[Path | None, typer.Option(help="File for their latents.", show_default=False)] = None,
     seed: shared.Seed = 0,
+    escape_formulas: shared.EscapeFormulas = False,
     force: shared.Force = False,
     quiet: shared.Quiet = False,
     as_json: shared.Json = False,
@@ -44,7 +46,16 @@ def sample(
     from srflvm.commands import sample
 
     speaker = shared.speaker(quiet, as_json)
-    sample.run(model, output, speaker, n_rows=rows, seed=seed, latents=latents, force=force)
+    sample.run(
+        model,
+        output,
+        speaker,
+        n_rows=rows,
+        seed=seed,
+        latents=latents,
+        escape_formulas=escape_formulas,
+        force=force,
+    )
 
 
 def score(
@@ -58,6 +69,7 @@ def score(
     leave_out: shared.LeaveOut = None,
     header: shared.Header = None,
     layer: shared.Layer = None,
+    escape_formulas: shared.EscapeFormulas = False,
     force: shared.Force = False,
     quiet: shared.Quiet = False,
     as_json: shared.Json = False,
@@ -66,7 +78,7 @@ def score(
     from srflvm.commands import score
 
     how, speaker = shared.reading(id_column, leave_out, header, layer), shared.speaker(quiet, as_json)
-    score.run(model, data, output, how, speaker, force=force)
+    score.run(model, data, output, how, speaker, escape_formulas=escape_formulas, force=force)
 
 
 def inspect(model: shared.Model, as_json: shared.Json = False) -> None:

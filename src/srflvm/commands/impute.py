@@ -40,6 +40,7 @@ def run(
     speaker: Speaker,
     *,
     std_output: Path | None,
+    escape_formulas: bool,
     force: bool,
 ) -> None:
     """Fill and write. Observed entries are written as they were."""
@@ -51,9 +52,15 @@ def run(
     with speaker.hearing_warnings():
         filled, std = model.impute(arranged(model, table, order), return_std=True)
     n_filled = int(np.isnan(table.values).sum())
-    write_filled(output, table, _as_read(back_in_order(filled, order), table))
+    write_filled(
+        output, table, _as_read(back_in_order(filled, order), table), escape_formulas=escape_formulas
+    )
     if std_output is not None:
-        write_table(std_output, made_of(back_in_order(std, order), table.columns, table))
+        write_table(
+            std_output,
+            made_of(back_in_order(std, order), table.columns, table),
+            escape_formulas=escape_formulas,
+        )
     facts = {"output": str(output), "rows": table.shape[0], "filled": n_filled}
     speaker.result(f"{output}: {n_filled} missing entries of {table.shape[0]} rows filled", facts)
 

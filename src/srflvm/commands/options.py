@@ -61,6 +61,13 @@ Labels = Annotated[
 LabelColumn = Annotated[str | None, typer.Option(help="Which column of --labels, if there are several.")]
 Dims = Annotated[str | None, typer.Option(metavar="I,J", help="The two latent dimensions shown, from 0.")]
 ImageShape = Annotated[str | None, typer.Option(metavar="HxW", help="The rows are images of this shape.")]
+EscapeFormulas = Annotated[
+    bool,
+    typer.Option(
+        "--escape-formulas",
+        help="In text files, put ' before names that begin with = + - @, so that no spreadsheet runs them.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there already.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON; all else to standard error.")]

@@ -18,6 +18,7 @@ def run(
     n_rows: int,
     seed: int,
     latents: Path | None,
+    escape_formulas: bool,
     force: bool,
 ) -> None:
     """Draw rows and write them; also their latents, if asked for."""
@@ -25,7 +26,11 @@ def run(
     model: Any = load(model_file)
     Y, Z = model.sample(n_rows, random_state=seed, return_latents=True)
     names = getattr(model, "feature_names_in_", None)
-    write_table(output, made_of(Y, None if names is None else list(names)))
+    write_table(output, made_of(Y, None if names is None else list(names)), escape_formulas=escape_formulas)
     if latents is not None:
-        write_table(latents, made_of(Z, [str(name) for name in model.get_feature_names_out()]))
+        write_table(
+            latents,
+            made_of(Z, [str(name) for name in model.get_feature_names_out()]),
+            escape_formulas=escape_formulas,
+        )
     speaker.result(f"{output}: {n_rows} rows drawn", {"output": str(output), "rows": n_rows, "seed": seed})

@@ -13,7 +13,14 @@ from srflvm.tables import Reading, check_outputs, made_of, write_table
 
 
 def run(
-    model_file: Path, data: Path, output: Path | None, how: Reading, speaker: Speaker, *, force: bool
+    model_file: Path,
+    data: Path,
+    output: Path | None,
+    how: Reading,
+    speaker: Speaker,
+    *,
+    escape_formulas: bool,
+    force: bool,
 ) -> None:
     """Print mean log densities; write those of all rows, if asked for."""
     check_outputs(output, force=force)
@@ -24,7 +31,11 @@ def run(
         scores = model.score_samples(arranged(model, table, order))
     observed = n_observed(table.rows)
     if output is not None:
-        write_table(output, made_of(np.stack([scores, observed], axis=1), ["log_density", "observed"], table))
+        write_table(
+            output,
+            made_of(np.stack([scores, observed], axis=1), ["log_density", "observed"], table),
+            escape_formulas=escape_formulas,
+        )
     per_row, per_entry = float(scores.mean()), float(scores.sum() / max(observed.sum(), 1))
     facts = {
         "rows": len(scores),

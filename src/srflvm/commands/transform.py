@@ -16,7 +16,15 @@ from srflvm.whole_files import whole_file
 
 
 def run(
-    model_file: Path, data: Path, output: Path, how: Reading, speaker: Speaker, *, std: bool, force: bool
+    model_file: Path,
+    data: Path,
+    output: Path,
+    how: Reading,
+    speaker: Speaker,
+    *,
+    std: bool,
+    escape_formulas: bool,
+    force: bool,
 ) -> None:
     """Embed and write. An AnnData file becomes one with the latents in it."""
     check_outputs(output, force=force)
@@ -31,7 +39,11 @@ def run(
     else:
         names = [str(name) for name in model.get_feature_names_out()]
         columns = [*names, *(f"{name}_std" for name in names if std)]
-        write_table(output, made_of(np.hstack([Z, Z_std]) if std else Z, columns, table))
+        write_table(
+            output,
+            made_of(np.hstack([Z, Z_std]) if std else Z, columns, table),
+            escape_formulas=escape_formulas,
+        )
     facts = {"output": str(output), "rows": table.shape[0], "components": Z.shape[1]}
     speaker.result(f"{output}: {table.shape[0]} rows in {Z.shape[1]} dimensions", facts)
 

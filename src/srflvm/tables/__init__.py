@@ -87,21 +87,33 @@ def check_outputs(*asked: Path | None, force: bool) -> None:
         raise ValueError(f"{paths[0]} is named for two outputs. Give each a file of its own.")
 
 
-def write_table(path: Path, table: Table) -> None:
-    """Write a table in the format of the file's name, whole or not at all."""
+def write_table(path: Path, table: Table, *, escape_formulas: bool = False) -> None:
+    """Write a table in the format of the file's name, whole or not at all. With `escape_formulas` names in a
+    text file that a spreadsheet would take for formulas have an apostrophe before them."""
     write = _function(ending(path, to_write=True), 2)
+    if escape_formulas:
+        table = _escaped(path, table)
     with whole_file(path) as temporary:
         write(path, temporary, table)
 
 
-def write_filled(path: Path, table: Table, filled: FloatArray) -> None:
-    """Write a table whose holes were filled. In its own format all else stays as it was in the file."""
+def write_filled(path: Path, table: Table, filled: FloatArray, *, escape_formulas: bool = False) -> None:
+    """Write a table whose holes were filled. In its own format all else stays as it was in the file, but for
+    what `escape_formulas` says of names, as in `write_table`."""
+    if escape_formulas:
+        table = _escaped(path, table)
     original = table.original
     if original is None or ending(path) not in original.endings:
         write_table(path, replace(table, rows=ArraySource(filled)))
         return
     with whole_file(path) as temporary:
         original.write_filled(path, temporary, filled)
+
+
+def _escaped(path: Path, table: Table) -> Table:
+    """Other formats than text keep texts apart from formulas."""
+    module = _FORMATS[ending(path, to_write=True)][0]
+    return _imported(module, "escape_names")(table) if module == "_text" else table
 
 
 def _function(end: str, which: int) -> Callable[..., Any]:

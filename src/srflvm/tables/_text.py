@@ -9,7 +9,7 @@ import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, ClassVar
 
@@ -24,6 +24,9 @@ from srflvm.tables._table import Reading, Table, check_asked, check_names
 
 _WHOLE_NUMBERS_BELOW = 1e15
 
+# Spreadsheets take a field that begins with one of these for a formula.
+_BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
 
 @dataclass(frozen=True)
 class TextRows:
@@ -37,6 +40,15 @@ class TextRows:
     def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
         """The fields as they were, with numbers where entries were missing."""
         _write_rows(path, temporary, self.header, self._filled_rows(filled))
+
+    def escaped(self) -> TextRows:
+        """Return the same fields without formulas; data are numbers, which stay as they are."""
+        data = frozenset(self.positions)
+        rows = [
+            [field if position in data else escaped(field) for position, field in enumerate(fields)]
+            for fields in self.rows
+        ]
+        return replace(self, header=_all_escaped(self.header), rows=rows)
 
     def _filled_rows(self, filled: FloatArray) -> Iterator[list[str]]:
         for fields, values in zip(self.rows, filled, strict=True):
@@ -175,6 +187,28 @@ def _notes(layout: _Layout, how: Reading) -> tuple[str, ...]:
     if how.leave_out:
         notes.append(f"left out: {', '.join(map(repr, how.leave_out))}")
     return tuple(notes)
+
+
+def escape_names(table: Table) -> Table:
+    """Return a table of whose names, and whose other texts, no spreadsheet makes a formula."""
+    original = table.original.escaped() if isinstance(table.original, TextRows) else table.original
+    return replace(
+        table,
+        columns=_all_escaped(table.columns),
+        ids=_all_escaped(table.ids),
+        id_name=escaped(table.id_name),
+        original=original,
+    )
+
+
+def _all_escaped(texts: Sequence[str] | None) -> list[str] | None:
+    return None if texts is None else [escaped(text) for text in texts]
+
+
+def escaped(text: str) -> str:
+    """Return a text with an apostrophe before it if a spreadsheet would take it for a formula; a number as it
+    is."""
+    return f"'{text}" if text.startswith(_BEGIN_FORMULAS) and not is_observed_number(text) else text
 
 
 def write(path: Path, temporary: Path, table: Table) -> None:
