@@ -1,4 +1,6 @@
 import base64
+import copy
+import json
 import re
 
 import numpy as np
@@ -8,7 +10,7 @@ from explore_pages import payload_in, run_in_node
 from model_files import made_up, model_of_all_kinds, rows_of_each_kind, some_rows
 
 from srflvm import SRFLVM, DataError
-from srflvm.explore import write_page
+from srflvm.explore import packing, write_page
 from srflvm.explore.page import SCRIPTS, script
 from srflvm.likelihoods import Custom
 
@@ -112,6 +114,104 @@ def test_labels_that_are_numbers(model, page):
     labels[4] = np.nan
     model.explore(page, labels=labels)
     np.testing.assert_allclose(numbers(payload_in(page)["labels"]["values"]), labels, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("title", "heading"), [(3, "3"), (0, "0"), (2.5, "2.5"), ("", "Latent space of 30 rows")]
+)
+def test_a_title_may_be_a_number(model, page, title, heading):
+    model.explore(page, title=title)
+    assert f"<h1>{heading}</h1>" in page.read_text(encoding="utf-8")
+    assert payload_in(page)["title"] == heading
+
+
+def test_halves_of_characters_are_replaced(model, page):
+    """Python allows texts that UTF-8 cannot hold; file names with foreign bytes are such."""
+    half, whole = "a\ud800b\udcff", "a\ufffdb\ufffd"
+    model = copy.deepcopy(model)
+    model.feature_names_in_ = np.array([half, "b", "c\U0001f600", "d"], dtype=object)
+    ids = [f"{half}{i}" for i in range(30)]
+    model.explore(page, ids=ids, labels=[half, "x\U0001f600"] * 15, title=half)
+    text = page.read_bytes().decode("utf-8")
+    assert f"<title>{whole}</title>" in text
+    payload = payload_in(page)
+    assert payload["title"] == whole
+    assert payload["ids"] == [f"{whole}{i}" for i in range(30)]
+    assert payload["labels"]["names"] == [whole, "x\U0001f600"]
+    assert payload["columns"]["names"] == [whole, "b", "c\U0001f600", "d"]
+    assert json.loads(json.dumps(payload).encode("utf-8")) == payload
+
+
+def colours_by_scripts(block):
+    """The colours that the page gives to numbers, and their range."""
+    program = (
+        script(["colours.js"])
+        + """
+        const block = JSON.parse(require("fs").readFileSync(0, "utf8"));
+        const { colours, low, high } = coloursOfNumbers(readBlock(block), "light");
+        process.stdout.write(JSON.stringify({ colours: [...colours], low, high }));
+    """
+    )
+    return json.loads(run_in_node(program, json.dumps(block)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-300, 1e37, 1e38, 1.7e308])
+def test_labels_of_any_size_have_the_same_colours(model, page, scale):
+    shares = np.linspace(-1.0, 1.0, 30)
+    shares[4] = np.nan
+    model.explore(page, labels=scale * shares)
+    block = payload_in(page)["labels"]["values"]
+    np.testing.assert_allclose(numbers(block), scale * shares, rtol=1e-6)
+    found = colours_by_scripts(block)
+    assert (found["low"], found["high"]) == pytest.approx((-scale, scale), rel=1e-6)
+    model.explore(page, labels=shares)
+    assert found["colours"] == colours_by_scripts(payload_in(page)["labels"]["values"])["colours"]
+    assert len(set(found["colours"])) > 25
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([1e308, -1e308, 5.0], ["-1e+308", "5", "1e+308"]),
+        ([np.inf, -np.inf, 1.0], ["-inf", "1", "inf"]),
+        ([10**400, 2, 3], [str(10**400), "2", "3"]),
+    ],
+)
+def test_classes_of_any_size_have_names(model, page, labels, names):
+    model.explore(page, labels=labels * 10)
+    assert payload_in(page)["labels"]["names"] == names
+
+
+def test_infinite_labels_are_at_the_ends_of_the_scale(model, page):
+    labels = np.linspace(0.0, 1.0, 30)
+    labels[[0, -1]] = -np.inf, np.inf
+    model.explore(page, labels=labels)
+    colours = colours_by_scripts(payload_in(page)["labels"]["values"])["colours"]
+    assert colours[0] == colours[1] != colours[-2] == colours[-1]
+
+
+def test_data_that_single_precision_cannot_hold_are_refused_by_their_place(model, page):
+    Y = some_rows()
+    Y[3, 2] = -1e308
+    with pytest.raises(DataError, match=r"data has -1e\+308 at row 3, column 2, .* up to 3\.4e\+38"):
+        model.explore(page, data=Y)
+    assert not page.exists()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_data_of_single_precision_are_kept(model, page, dtype):
+    Y = some_rows().astype(dtype)
+    Y[:2, 1] = -3.4e38, 3.4e38
+    model.explore(page, data=Y)
+    shipped = payload_in(page)["data"]
+    coded = shipped["values"][shipped["columns"].index(1)]
+    np.testing.assert_allclose(decoded_codes(coded)[:2], [-3.4e38, 3.4e38], rtol=1e-6)
+
+
+def test_numbers_that_single_precision_cannot_hold_are_refused():
+    with pytest.raises(DataError, match=r"holds numbers beyond 3\.4e\+38.* larger units"):
+        packing.block(np.array([1.0, 1e300]), "float32")
+    assert np.isinf(numbers(packing.block(np.array([np.inf]), "float32")))
 
 
 def test_names_of_columns_are_kept(page):

@@ -30,7 +30,7 @@ def write_page(
     ids: Any = None,
     dims: tuple[int, int] | None = None,
     image_shape: tuple[int, int] | None = None,
-    title: str | None = None,
+    title: str | float | None = None,
     max_megabytes: float = 50.0,
 ) -> Path:
     """Write a page that shows the latents of the training rows and decodes live wherever one points.
@@ -58,7 +58,7 @@ def write_page(
         page.
     image_shape : pair of int, default=None
         Height and width, if a row is an image.
-    title : str, default=None
+    title : str or number, default=None
         Heading of the page.
     max_megabytes : float, default=50
         Size that the page must not exceed. If it would, data columns are left out first, then the columns

@@ -8,16 +8,31 @@ from typing import Any
 import numpy as np
 
 from srflvm._types import FloatArray
+from srflvm.exceptions import DataError
 
 Block = dict[str, Any]
+
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 _LARGEST_CODE = {"uint8": 254, "uint16": 65534}
 
 
 def block(values: Any, kind: str) -> Block:
     """An array in the given type of number, for `readBlock` of the page."""
-    array = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<"))
+    try:
+        with np.errstate(over="raise"):
+            array = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<"))
+    except FloatingPointError as error:
+        raise DataError(
+            f"The model holds numbers beyond {LARGEST_SINGLE:.1e}, which a page, in single precision, cannot "
+            "hold. Fit it to data in larger units."
+        ) from error
     return {"type": kind, "data": base64.b64encode(array.tobytes()).decode("ascii")}
+
+
+def page_text(value: Any) -> str:
+    """A text that UTF-8 can hold: halves of a character, which Python allows, become U+FFFD."""
+    return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def text_bytes(n_bytes: float) -> int:
@@ -28,6 +43,7 @@ def text_bytes(n_bytes: float) -> int:
 def codes(values: FloatArray) -> Block:
     """Numbers as `low + step * code`, the largest code for NaN: exact for up to 255 neighbouring whole
     numbers, else to half of a 65 534th of their range."""
+    values = np.asarray(values, np.float64)
     seen = values[np.isfinite(values)]
     low, high = (float(seen.min()), float(seen.max())) if seen.size else (0.0, 0.0)
     whole = high - low <= _LARGEST_CODE["uint8"] and bool(np.all(seen == np.round(seen)))

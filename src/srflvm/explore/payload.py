@@ -13,7 +13,7 @@ from srflvm._version import __version__
 from srflvm.exceptions import DataError
 from srflvm.explore import decoder as decoding
 from srflvm.explore import rows
-from srflvm.explore.packing import block
+from srflvm.explore.packing import block, page_text
 
 # Rows at which ranges and the order of columns are found.
 _SAMPLE = 256
@@ -33,7 +33,7 @@ class Contents:
     ids: Any
     dims: tuple[int, int] | None
     image_shape: tuple[int, int] | None
-    title: str | None
+    title: str | float | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def build(model: Any, contents: Contents, limit: int) -> dict[str, Any]:
     shipped = rows.data_columns(values, order, room)
     return {
         "version": __version__,
-        "title": contents.title or f"Latent space of {n_rows:,} rows",
+        "title": _title(contents.title) or f"Latent space of {n_rows:,} rows",
         "n_rows": n_rows,
         "n_latent": n_latent,
         "dims": _dims(model, contents.dims),
@@ -156,7 +156,15 @@ def _columns_block(names: list[str], summary: Summary, kept: np.ndarray) -> dict
 
 def _column_names(model: Any) -> list[str]:
     given = getattr(model, "feature_names_in_", None)
-    return [f"column {j}" for j in range(model.n_features_in_)] if given is None else [str(n) for n in given]
+    return (
+        [f"column {j}" for j in range(model.n_features_in_)]
+        if given is None
+        else [page_text(n) for n in given]
+    )
+
+
+def _title(title: Any) -> str:
+    return "" if title is None else page_text(title)
 
 
 def _dims(model: Any, dims: Any) -> list[int | None]:

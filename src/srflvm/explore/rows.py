@@ -10,12 +10,15 @@ from scipy import sparse
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.explore.packing import Block, block, codes, text_bytes
+from srflvm.explore.packing import LARGEST_SINGLE, Block, block, codes, page_text, text_bytes
 from srflvm.sources import SparseSource
 
 # Up to so many different whole numbers are classes, as in the pictures of `srflvm.plot`.
 _MOST_NUMBERED_CLASSES = 20
 _MISSING_CODE = 65535
+
+# Larger ones are named by their power of ten.
+_WHOLE_NUMBERS_BELOW = 1e15
 
 
 def latents(model: Any) -> dict[str, Block]:
@@ -27,7 +30,7 @@ def row_names(ids: Any, n_rows: int) -> list[str] | None:
     """The names of the rows as text."""
     if ids is None:
         return None
-    return [str(name) for name in _column_of(ids, n_rows, "ids")]
+    return [page_text(name) for name in _column_of(ids, n_rows, "ids")]
 
 
 def label_block(labels: Any, n_rows: int) -> dict[str, Any] | None:
@@ -41,8 +44,9 @@ def label_block(labels: Any, n_rows: int) -> dict[str, Any] | None:
     if numbers is not None and not _are_classes(numbers):
         whole = np.full(n_rows, np.nan)
         whole[~missing] = numbers
-        return {"kind": "numbers", "values": block(whole, "float32")}
-    names, found = np.unique(seen.astype(str) if numbers is None else numbers, return_inverse=True)
+        return {"kind": "numbers", "values": block(whole, _precision(numbers))}
+    texts = np.array([page_text(value) for value in seen]) if numbers is None else numbers
+    names, found = np.unique(texts, return_inverse=True)
     if len(names) >= _MISSING_CODE:
         raise DataError(f"labels have {len(names)} different values. Give classes, or numbers to colour by.")
     coded = np.full(n_rows, _MISSING_CODE)
@@ -64,7 +68,18 @@ def training_rows(model: Any, data: Any) -> FloatArray | None:
             f"data has {len(values)} rows but the model has latents of {n_rows}. Give the rows it was fitted "
             "to, in their order."
         )
+    _refuse_large_entries(values)
     return values
+
+
+def _refuse_large_entries(values: FloatArray) -> None:
+    places = np.argwhere(np.abs(values) > LARGEST_SINGLE)
+    if len(places):
+        row, column = places[0].tolist()
+        raise DataError(
+            f"data has {values[row, column]:g} at row {row}, column {column}, and a page holds numbers up to "
+            f"{LARGEST_SINGLE:.1e}. Give data in larger units, or no data."
+        )
 
 
 def data_columns(values: FloatArray | None, order: np.ndarray, room: int) -> dict[str, Any] | None:
@@ -84,7 +99,7 @@ def data_columns(values: FloatArray | None, order: np.ndarray, room: int) -> dic
 
 def rows_bytes(n_rows: int, n_latent: int) -> int:
     """An estimate of the length of the latents, the labels and the numbers of rows in a page."""
-    return text_bytes(n_rows * n_latent * 6) + text_bytes(n_rows * 4)
+    return text_bytes(n_rows * n_latent * 6) + text_bytes(n_rows * 8)
 
 
 def _column_of(values: Any, n_rows: int, what: str) -> np.ndarray:
@@ -109,8 +124,14 @@ def _as_numbers(values: np.ndarray) -> FloatArray | None:
         return None
     try:
         return values.astype(np.float64)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
+
+
+def _precision(numbers: FloatArray) -> str:
+    """The type of numbers that holds the largest of these neither as infinity nor as zero."""
+    largest = np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0)
+    return "float32" if largest == 0.0 or 1e-30 < largest < 1e38 else "float64"
 
 
 def _are_classes(numbers: FloatArray) -> bool:
@@ -118,4 +139,5 @@ def _are_classes(numbers: FloatArray) -> bool:
 
 
 def _name(name: Any) -> str:
-    return str(int(name)) if isinstance(name, float) else str(name)
+    whole = isinstance(name, float) and abs(name) < _WHOLE_NUMBERS_BELOW
+    return str(int(name)) if whole else str(name)

@@ -73,10 +73,12 @@ const SHAPES = ["circle", "square", "diamond", "triangle"];
 function coloursOfNumbers(values, theme) {
   const ramp = rampColours(theme);
   const [low, high] = robustRange(values);
-  const scale = high > low ? 255 / (high - low) : 0;
+  // of halves: the range of the largest numbers is no number
+  const range = high / 2 - low / 2;
+  const place = (value) => (range > 0 ? Math.round(255 * ((value / 2 - low / 2) / range)) : 0);
   const missing = pixelOf(MISSING_COLOUR[theme]);
   const colours = Uint32Array.from(values, (value) =>
-    Number.isNaN(value) ? missing : ramp[Math.max(0, Math.min(255, Math.round((value - low) * scale)))],
+    Number.isNaN(value) ? missing : ramp[Math.max(0, Math.min(255, place(value)))],
   );
   return { colours, low, high };
 }
