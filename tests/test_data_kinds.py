@@ -7,9 +7,13 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from srflvm import SRFLVM, DataError
+from srflvm import SRFLVM, DataError, load
 from srflvm._likelihood_choice import choose
-from srflvm.likelihoods import Binomial, Custom, Gaussian, NegativeBinomial
+from srflvm.baselines.gplvm_svi import GPLVMSVI
+from srflvm.baselines.rflvm import RFLVM
+from srflvm.commands.columns import likelihood_from
+from srflvm.datasets import make_s_curve_gp
+from srflvm.likelihoods import Binomial, Custom, Gaussian, NegativeBinomial, StudentT
 
 SMALL = {"n_components": 1, "max_iter": 3, "tol": 0, "n_frequencies": 10, "random_state": 0}
 
@@ -74,6 +78,31 @@ def test_a_mapping_that_says_the_same_is_the_same(counts):
     other = SRFLVM(likelihood=mapping, **SMALL).fit(Y)
     assert np.array_equal(one.embedding_, other.embedding_)
     assert one.elbo_ == other.elbo_
+
+
+def test_likelihoods_are_named_with_hyphens_too(counts, tmp_path):
+    mapping = {"a": "student-t", ("b", "c"): "negative-binomial", "d": "Negative_Binomial"}
+    (t, first), (counted, others) = choose(mapping, 4, list("abcd"))
+    assert (t, counted) == (StudentT(), NegativeBinomial())
+    assert (first.tolist(), others.tolist()) == ([0], [1, 2, 3])
+    model = SRFLVM(likelihood="negative-binomial", **SMALL).fit(counts[1][:30, :4])
+    assert [group.likelihood for group in model._posterior.layout.groups] == [NegativeBinomial()]
+    model.save(tmp_path / "model.srflvm")
+    for same in (model, load(tmp_path / "model.srflvm")):
+        assert same.get_params()["likelihood"] == "negative-binomial"
+
+
+def test_other_functions_that_take_a_likelihood_take_hyphens(counts):
+    drawn = [
+        make_s_curve_gp(20, 3, likelihood=name, random_state=0).Y
+        for name in ("negative-binomial", "negative_binomial")
+    ]
+    assert np.array_equal(*drawn)
+    with pytest.raises(ValueError, match="whole numbers"):
+        RFLVM(likelihood="negative-binomial").fit_transform(counts[1] + 0.5)
+    with pytest.raises(ValueError, match="a count is"):
+        GPLVMSVI(likelihood="negative-binomial").fit_transform(counts[1] + 0.5)
+    assert likelihood_from("student-t:4") == StudentT(degrees_of_freedom=4)
 
 
 def mixed_frame(n_rows=80):

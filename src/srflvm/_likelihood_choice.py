@@ -10,7 +10,7 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.likelihoods import LIKELIHOODS, Gaussian, Likelihood, Multinomial
+from srflvm.likelihoods import LIKELIHOODS, Gaussian, Likelihood, Multinomial, standard_name
 from srflvm.sites import ROUTES
 
 INFERENCES = ("auto", *ROUTES, "gradient")
@@ -22,8 +22,9 @@ def as_likelihood(value: Any) -> Likelihood:
     """A likelihood from its name or itself."""
     if isinstance(value, Likelihood):
         return value
-    if isinstance(value, str) and value in LIKELIHOODS:
-        return _made_by_name(value)
+    name = standard_name(value)
+    if isinstance(name, str) and name in LIKELIHOODS:
+        return _made_by_name(name)
     listed = ", ".join(repr(name) for name in LIKELIHOODS)
     raise ValueError(
         f"likelihood={value!r} is not known. Choose one of {listed}, an instance of a class of "

@@ -37,9 +37,9 @@ class SRFLVM(Queries):
         Number of latent dimensions Q.
     likelihood : str, Likelihood or mapping, default="gaussian"
         The distribution of an entry around the function: "gaussian", "bernoulli", "negative_binomial",
-        "poisson", "student_t", "ordinal", "categorical", "multinomial", an instance of a class of
-        `srflvm.likelihoods`, or for mixed data a mapping from columns (names, indices, or tuples of them)
-        to these.
+        "poisson", "student_t", "ordinal", "categorical", "multinomial" (hyphens do for underscores), an
+        instance of a class of `srflvm.likelihoods`, or for mixed data a mapping from columns (names,
+        indices, or tuples of them) to these.
     inference : {"auto", "sites", "polya_gamma", "polya_gamma_sampled", "gradient"}, default="auto"
         How the weights of non-Gaussian columns are treated. "auto" is exact for Gaussian columns with one
         noise and "sites" for all others; see the page on theory.

@@ -38,7 +38,7 @@ from sklearn.utils import check_random_state
 
 from srflvm._types import FloatArray
 from srflvm.baselines._networks import Training, checked_rows, random_key, train
-from srflvm.likelihoods import LIKELIHOODS, Likelihood
+from srflvm.likelihoods import LIKELIHOODS, Likelihood, standard_name
 
 KINDS = ("gaussian", "bernoulli", "poisson", "negative_binomial")
 
@@ -190,9 +190,10 @@ class GPLVMSVI(BaseEstimator):
 
     def fit_transform(self, Y: Any) -> FloatArray:
         """Fit Y (N, D) and return the embedding (N, n_components)."""
-        if self.likelihood not in KINDS:
+        name = standard_name(self.likelihood)
+        if name not in KINDS:
             raise ValueError(f"likelihood={self.likelihood!r} is not known; use one of {KINDS}.")
-        Y, likelihood = checked_rows(Y), LIKELIHOODS[self.likelihood]()
+        Y, likelihood = checked_rows(Y), LIKELIHOODS[name]()
         likelihood.check(Y, [f"column {column}" for column in range(Y.shape[1])])
         location, scale = likelihood.units(Y)
         Y = (Y - location) / scale

@@ -12,7 +12,7 @@ from srflvm._likelihood_choice import as_likelihood, choose, describe
 from srflvm._types import FloatArray
 from srflvm.commands.rows import like
 from srflvm.exceptions import DataError
-from srflvm.likelihoods import LIKELIHOODS, Gaussian, Likelihood
+from srflvm.likelihoods import LIKELIHOODS, Gaussian, Likelihood, standard_name
 from srflvm.likelihoods._observed import summary
 from srflvm.named import listed
 from srflvm.sources import ArraySource, rows_at_once
@@ -32,8 +32,8 @@ _LARGE_RATIO = 100.0
 
 def likelihood_from(text: str) -> Likelihood:
     """A likelihood as a user writes it: negative-binomial, binomial:10, gaussian:column."""
-    name, colon, argument = text.strip().partition(":")
-    name = name.lower().replace("-", "_")
+    written, colon, argument = text.strip().partition(":")
+    name = standard_name(written)
     if not colon or name not in LIKELIHOODS:
         return as_likelihood(name)
     if name not in _ARGUMENTS:

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from srflvm._types import FloatArray
 from srflvm._validation import check_choice
+from srflvm.likelihoods import standard_name
 
 _PERIOD = 4.5
 
@@ -52,7 +53,8 @@ def make_s_curve_gp(
         r of negative binomial counts, whose variance is mean + mean^2 / r.
     random_state : int, RandomState instance or None, default=None
     """
-    check_choice("likelihood", likelihood, ("gaussian", "bernoulli", "poisson", "negative_binomial"))
+    kinds = ("gaussian", "bernoulli", "poisson", "negative_binomial")
+    likelihood = check_choice("likelihood", standard_name(likelihood), kinds)
     rng = check_random_state(random_state)
     points, position = make_s_curve(n_samples, random_state=rng)
     X = points[:, [0, 2]]

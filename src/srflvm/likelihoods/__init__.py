@@ -1,5 +1,7 @@
 """Likelihoods by name."""
 
+from typing import Any
+
 from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, PolyaGamma, Start, Units
 from srflvm.likelihoods.bernoulli import Bernoulli
 from srflvm.likelihoods.binomial import Binomial
@@ -24,6 +26,15 @@ _KINDS = (
 )
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {kind.name: kind for kind in _KINDS}
+
+
+def standard_name(name: Any) -> Any:
+    """Return the key of `LIKELIHOODS` that a user means: "Negative-Binomial" is "negative_binomial".
+
+    What is no text is returned as it is.
+    """
+    return name.strip().lower().replace("-", "_") if isinstance(name, str) else name
+
 
 __all__ = [
     "LIKELIHOODS",

@@ -23,6 +23,7 @@ from srflvm.baselines.rflvm._families import FAMILIES
 from srflvm.baselines.rflvm._starting import gaussian_units
 from srflvm.baselines.rflvm._sweep import Trace
 from srflvm.features import fourier_features
+from srflvm.likelihoods import standard_name
 
 _SWEEPS_AT_ONCE = 20
 _FEWEST_SWEEPS = 100
@@ -120,7 +121,7 @@ class RFLVM(BaseEstimator):
     def reconstruct(self, Y: Any) -> FloatArray:
         """The posterior mean of all entries (N, M) after a fit to those that are not NaN, for Gaussian data:
         that of f over the kept sweeps of the best chain, in the units of Y."""
-        if self.likelihood != "gaussian":
+        if standard_name(self.likelihood) != "gaussian":
             raise ValueError("Entries are reconstructed for likelihood='gaussian' only.")
         chains, best = self._run(Y, keeps_functions=True)
         location, scale = gaussian_units(np.asarray(Y, np.float64))
@@ -138,7 +139,7 @@ class RFLVM(BaseEstimator):
         self._check_parameters()
         Y = validate_data(self, Y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
         Y = np.asarray(Y)
-        _check_support(Y, self.likelihood)
+        _check_support(Y, standard_name(self.likelihood))
         with jax.enable_x64(True):
             chains = self._run_chains(Y, keeps_functions)
         best = self._summarise(chains.trace())
@@ -152,7 +153,7 @@ class RFLVM(BaseEstimator):
         return chains, best
 
     def _check_parameters(self) -> None:
-        check_choice("likelihood", self.likelihood, tuple(FAMILIES))
+        check_choice("likelihood", standard_name(self.likelihood), tuple(FAMILIES))
         for name in ("n_components", "n_frequencies", "n_samples", "n_chains"):
             check_count(name, getattr(self, name))
         check_count("n_burn", self.n_burn, 0)
@@ -164,7 +165,7 @@ class RFLVM(BaseEstimator):
         rng = check_random_state(self.random_state)
         seeds = [rng.randint(2**31 - 1) for _ in range(self.n_chains)]
         sizes = self.n_components, self.n_frequencies
-        chains = Chains(Y, self.likelihood, *sizes, seeds, keeps_functions)
+        chains = Chains(Y, standard_name(self.likelihood), *sizes, seeds, keeps_functions)
         most, begun = self.n_burn + self.n_samples, time.perf_counter()
         is_stopped, compiled = False, begun
         while chains.n_sweeps < most and not is_stopped:
