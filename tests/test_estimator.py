@@ -159,7 +159,10 @@ def with_entry(value, row=7, column=2):
         (np.ones((1, 3)), "1 sample"),
         (np.arange(5.0), "1D array"),
         (np.ones((2, 2, 2)), "dim 3"),
-        (np.array([["a", "b"], ["c", "d"]]), "could not convert string"),
+        (
+            np.array([["a", "b"], ["c", "d"]]),
+            r"Column 0 holds text: 'a' at row 0.*\{0: 'categorical', ...\}",
+        ),
         (1e150 * small_data()[0], "Rescale Y"),
     ],
 )

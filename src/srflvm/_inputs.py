@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
 from srflvm import _entry_checks as entry
+from srflvm._numeric import numeric
 from srflvm._types import FloatArray
 from srflvm.checked_source import CheckedSource
 from srflvm.file_sources import open_source
-from srflvm.named import NamedTable, numeric, take_names, unpacked
+from srflvm.named import NamedTable, take_names, unpacked
 from srflvm.sources import ArraySource, Source
 
 
@@ -42,8 +43,9 @@ def _validated(estimator: Any, Y: Any, reset: bool) -> Any:
         "ensure_min_samples": 2 if reset else 1,
     }
     if not isinstance(Y, NamedTable):
-        return validate_data(estimator, numeric(Y), reset=reset, **rules)
-    values = check_array(Y.values, estimator=estimator, input_name="Y", **rules)
+        return validate_data(estimator, numeric(Y, fitting=reset), reset=reset, **rules)
+    table = numeric(Y.values, Y.names, fitting=reset)
+    values = check_array(table, estimator=estimator, input_name="Y", **rules)
     take_names(estimator, Y.names, reset=reset)
     return values
 

@@ -34,26 +34,6 @@ def unpacked(Y: Any) -> Any:
     return NamedTable(Y.X, [str(name) for name in Y.var_names])
 
 
-def numeric(Y: Any) -> Any:
-    """A data frame of pandas with NaN for NA in columns of objects, which would not become numbers, and
-    without dates, which would become numbers of nanoseconds; anything else as it is."""
-    if not isinstance(Y, getattr(sys.modules.get("pandas"), "DataFrame", ())):
-        return Y
-    for place, (name, dtype) in enumerate(zip(Y.columns, Y.dtypes, strict=True)):
-        if dtype.kind in "mM":
-            raise DataError(
-                f"Column {place} ({name!r}) holds dates or times. Turn them into numbers first, such as days "
-                "since a date, or drop the column."
-            )
-    objects = [place for place, dtype in enumerate(Y.dtypes) if dtype.kind == "O"]
-    if any(Y.iloc[:, place].isna().any() for place in objects):
-        Y = Y.copy()
-        for place in objects:
-            column = Y.iloc[:, place]
-            Y.isetitem(place, column.where(column.notna(), np.nan))
-    return Y
-
-
 def take_names(estimator: Any, names: Sequence[str], *, reset: bool) -> None:
     """Give an estimator the names of the columns, or compare them with those that it has."""
     if reset:

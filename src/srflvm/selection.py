@@ -12,12 +12,12 @@ from sklearn.base import clone
 from sklearn.utils import check_array, check_random_state
 
 from srflvm import _likelihood_choice as choosing
+from srflvm._numeric import numeric
 from srflvm._types import FloatArray
 from srflvm._validation import check_count, check_positive
 from srflvm.estimator import SRFLVM
 from srflvm.imputation import refuse_vectors
 from srflvm.likelihoods import Categorical, Ordinal
-from srflvm.named import numeric
 
 CANDIDATES = (2, 8, 32, 128)
 
