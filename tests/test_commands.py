@@ -141,6 +141,19 @@ def test_impute_fits_where_no_model_is_given(tmp_path, monkeypatch):
     assert "missing: 1.7% of the entries" in result.output
 
 
+def test_a_command_warns_once_of_what_several_steps_find(tmp_path):
+    Y = some_rows()
+    Y[3] = np.nan
+    write_table(tmp_path / "holes.csv", Table(ArraySource(Y), NAMES))
+    result = succeed(
+        "impute", tmp_path / "holes.csv", "-o", tmp_path / "f.csv", "--max-iter", 1, "--frequencies", 5
+    )
+    (line,) = [line for line in result.stderr.splitlines() if "no observed entry" in line]
+    assert line.startswith(
+        "Warning: 1 row of Y has no observed entry: row 3. The model places it at the prior"
+    )
+
+
 def test_sample_is_drawn_from_the_seed(named, model, tmp_path):
     succeed("sample", named, "-n", 7, "--seed", 3, "-o", tmp_path / "s.csv", "--latents", tmp_path / "z.csv")
     Y, Z = model.sample(7, random_state=3, return_latents=True)

@@ -1,5 +1,6 @@
 """Missing entries: used nowhere, filled with uncertainty, on training rows and new ones."""
 
+import warnings
 from datetime import date, timedelta
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 from model_files import made_up, rows_of_each_kind
 from scipy.stats import norm
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from srflvm import SRFLVM, DataError, SRFLVMImputer, choose_n_components
@@ -200,10 +201,67 @@ def test_new_rows_with_holes_do_not_depend_on_each_other(model):
 
 def test_a_row_with_nothing_observed_keeps_the_prior_and_says_so(model):
     empty = np.full((1, 8), np.nan)
-    with pytest.warns(UserWarning, match="no observed entry \\(rows 0\\)"):
+    with pytest.warns(UserWarning, match="1 row of Y has no observed entry: row 0. The model places it at"):
         Z, std = model.transform(empty, return_std=True)
     assert np.allclose(Z, 0.0, atol=1e-5)
     assert np.allclose(std, 1.0)
+
+
+def warnings_of(call):
+    """Texts and files of what is warned of."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        call()
+    return [(str(warning.message).partition(".")[0], warning.filename) for warning in told]
+
+
+def test_empty_rows_are_warned_of_once_a_call_at_the_line_of_the_caller(complete, holes, model, tmp_path):
+    Y = np.where(holes, np.nan, complete)
+    Y[[7, 9]] = np.nan
+    masked = complete.copy()
+    masked[9] = np.nan
+    one = [("1 row of Y has no observed entry: row 9", __file__)]
+    two = [("2 rows of Y have no observed entry, the first is row 7", __file__)]
+    imputer = SRFLVMImputer(SRFLVM(**SMALL), candidates=(2,))
+    stored = tmp_path / "rows.npy"
+    np.save(stored, Y)
+    calls = {
+        "fit": lambda: SRFLVM(**SMALL).fit(Y),
+        "transform": lambda: model.transform(Y),
+        "transform of a file": lambda: model.transform(stored),
+        "impute": lambda: model.impute(Y),
+        "score": lambda: model.score(Y),
+        "choose": lambda: choose_n_components(SRFLVM(**SMALL), Y, (2,)),
+        "imputer": lambda: imputer.fit(Y),
+        "imputer.transform": lambda: imputer.transform(Y),
+        "pipeline": lambda: Pipeline([("model", model)]).transform(Y),
+        "explore": lambda: model.explore(tmp_path / "page.html", data=Y),
+    }
+    assert {name: warnings_of(call) for name, call in calls.items()} == dict.fromkeys(calls, two)
+    assert warnings_of(lambda: model.impute(masked)) == one
+
+
+def test_empty_rows_of_the_truth_are_not_warned_of(complete, model, tmp_path):
+    truth = np.full_like(complete, np.nan)
+    truth[0, 0] = complete[0, 0]
+    np.save(tmp_path / "truth.npy", truth)
+    Y = complete.copy()
+    Y[0, 0] = np.nan
+    for given in (truth, tmp_path / "truth.npy"):
+        assert np.isfinite(model.score_entries(Y, given)[0, 0])
+
+
+def test_entries_held_out_of_short_rows_are_not_warned_of(monkeypatch):
+    Y = curve(n_rows=20)
+    Y[:10, 1:] = np.nan  # one entry each, some of which are held out
+
+    def stop(model, source, choice, sizes):
+        assert np.isnan(source.read(0, 10)).all(axis=1).any()
+        raise StopIteration
+
+    monkeypatch.setattr(SRFLVM, "_fitted_by_processes", stop)
+    with pytest.raises(StopIteration):
+        choose_n_components(SRFLVM(**SMALL), Y, (2,), share=0.5)
 
 
 def test_a_column_with_nothing_observed_is_refused_by_name(complete):

@@ -316,7 +316,7 @@ def test_holes_are_noted_and_empty_columns_and_rows_told_of():
     Y[60] = np.nan
     Y[:, 2] = np.nan
     source = checked(Y, fitting=False)
-    with pytest.warns(UserWarning, match=r"1 rows of Y have no observed entry \(rows 60\)"):
+    with pytest.warns(UserWarning, match="1 row of Y has no observed entry: row 60"):
         list(pieces(source))
     assert source.has_missing
     list(pieces(source))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy as np
 from srflvm import _likelihood_choice as choosing
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.warning_location import warn_caller
 
-_MOST_ROWS_LISTED = 5
+# Whether the user has been told, or need not be told, of rows without an observed entry.
+_EMPTY_ROWS_ARE_KNOWN: ContextVar[bool] = ContextVar("empty rows are known", default=False)
 
 
 def refuse_infinity(values: FloatArray, names: Any, rows: np.ndarray | None = None) -> None:
@@ -40,12 +43,24 @@ def refuse_empty_columns(is_empty: np.ndarray, names: Any) -> None:
 
 def warn_of_empty_rows(rows: Sequence[int]) -> None:
     """`rows` are the numbers of those without an observed entry."""
-    if len(rows):
-        listed = ", ".join(str(row) for row in rows[:_MOST_ROWS_LISTED])
-        more = ", ..." if len(rows) > _MOST_ROWS_LISTED else ""
-        warnings.warn(
-            f"{len(rows)} rows of Y have no observed entry (rows {listed}{more}): their latents keep the "
-            "prior, and what is said of their entries is what is said of an average row.",
-            UserWarning,
-            stacklevel=5,
-        )
+    if not len(rows) or _EMPTY_ROWS_ARE_KNOWN.get():
+        return
+    if len(rows) == 1:
+        found, them, their = f"1 row of Y has no observed entry: row {rows[0]}", "it", "its"
+    else:
+        found = f"{len(rows)} rows of Y have no observed entry, the first is row {rows[0]}"
+        them, their = "them", "their"
+    warn_caller(
+        f"{found}. The model places {them} at the prior, so that {their} imputed values are those of an "
+        "average row."
+    )
+
+
+@contextmanager
+def empty_rows_are_known() -> Iterator[None]:
+    """Warn of no empty rows: a method that calls others has done so, or they are no rows of the user's Y."""
+    token = _EMPTY_ROWS_ARE_KNOWN.set(True)
+    try:
+        yield
+    finally:
+        _EMPTY_ROWS_ARE_KNOWN.reset(token)

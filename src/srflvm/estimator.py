@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from srflvm.posing import check_processes, kind_of_fit, pose
 from srflvm.queries import Queries
 from srflvm.row_tables import RowTable
 from srflvm.sources import Source
+from srflvm.warning_location import warn_caller
 
 
 class SRFLVM(Queries):
@@ -361,10 +361,9 @@ class SRFLVM(Queries):
         return resolving.memory_needed(self, kind_of_fit(self, choice, holes), n_rows, n_columns)
 
     def _warn_not_converged(self, n_iter: int) -> None:
-        warnings.warn(
+        warn_caller(
             f"The bound was still rising by more than tol={self.tol} per entry and sweep (in batches: and "
             f"epoch) after {n_iter} of them, when max_iter={self.max_iter} was reached. Increase max_iter or "
             "tol.",
             ConvergenceWarning,
-            stacklevel=4,
         )

@@ -8,6 +8,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from srflvm._entry_checks import empty_rows_are_known
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.estimator import SRFLVM
@@ -70,6 +71,11 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, Y: Any, y: Any = None) -> SRFLVMImputer:
         """Fit the model to the observed entries of Y."""
         read_data(self, Y, reset=True)
+        with empty_rows_are_known():
+            self._fit_model(Y)
+        return self
+
+    def _fit_model(self, Y: Any) -> None:
         model: Any = SRFLVM() if self.estimator is None else clone(self.estimator)
         if model.random_state is None:
             model.set_params(random_state=self.random_state)
@@ -81,13 +87,13 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             model.set_params(n_components=self.n_components)
         self.estimator_ = model.fit(Y)
         self.n_components_ = model.n_components
-        return self
 
     def transform(self, Y: Any) -> FloatArray:
         """Y with its missing entries filled; observed entries are returned as they are."""
         check_is_fitted(self)
         read_data(self, Y, reset=False)
-        filled: Any = self.estimator_.impute(Y)
+        with empty_rows_are_known():
+            filled: Any = self.estimator_.impute(Y)
         return filled
 
     def __sklearn_tags__(self):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from srflvm._model_schema import require
 from srflvm.fingerprints import Fingerprint, differences, draws_its_seed, fingerprint
 from srflvm.leg_files import Leg
 from srflvm.sources import Source
+from srflvm.warning_location import warn_caller
 from srflvm.whole_files import in_use
 
 # While a leg is under way there are so many seconds between writes, and so many times what a write takes:
@@ -140,11 +140,9 @@ class FolderJournal:
             write_whole(path, leg_files.encode_leg(self.fit, label, leg))
         except OSError as error:
             self._can_write = False
-            warnings.warn(
+            warn_caller(
                 f"No checkpoint could be written to {self.folder} ({error}). The fit goes on without further "
-                "checkpoints; what was stored before is kept.",
-                UserWarning,
-                stacklevel=2,
+                "checkpoints; what was stored before is kept."
             )
         self._last_write = time.monotonic()
         self._seconds_of_writing = self._last_write - started
@@ -226,9 +224,7 @@ def _is_of_this_fit(path: Path, stored: Fingerprint, own: Fingerprint) -> bool:
 
 
 def _warn_of_file(path: Path, error: Exception | str) -> None:
-    warnings.warn(
+    warn_caller(
         f"The checkpoint {path} is damaged, cut short or foreign and is not used ({error}). That part of the "
-        "fit is computed again.",
-        UserWarning,
-        stacklevel=2,
+        "fit is computed again."
     )

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from srflvm import _entry_checks as entry
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm._inputs import read_sizes, read_source
@@ -117,7 +118,9 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         scores : ndarray (n, M)
             In nats; NaN where Y is observed or `Y_true` is not.
         """
-        source, truth = self._read(Y, mask), read_source(self, Y_true, reset=False)
+        source = self._read(Y, mask)
+        with entry.empty_rows_are_known():
+            truth = read_source(self, Y_true, reset=False)
         if truth.n_rows != source.n_rows:
             raise ValueError(
                 f"Y_true has shape ({truth.n_rows}, {truth.n_columns}) but Y has "
@@ -125,7 +128,8 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             )
 
         def score(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
-            true_values = truth.read(rows.start, rows.stop)
+            with entry.empty_rows_are_known():
+                true_values = truth.read(rows.start, rows.stop)
             self._check_entries(rows, true_values)
             return (held_out_scores(self._posterior, values, true_values, log_sizes),)
 

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_array, check_random_state
 
+from srflvm import _entry_checks as entry
 from srflvm import _likelihood_choice as choosing
 from srflvm._numeric import numeric
 from srflvm._types import FloatArray
@@ -73,6 +74,7 @@ def choose_n_components(
     """
     plain = np.ma.filled(Y.astype(np.float64), np.nan) if isinstance(Y, np.ma.MaskedArray) else Y
     table = check_array(numeric(plain), dtype="float64", ensure_all_finite=False)
+    entry.warn_of_empty_rows(np.flatnonzero(np.isnan(table).all(axis=1)).tolist())
     likelihood = _with_all_levels(estimator.likelihood, Y, table)
     hidden = _held_out(table, check_positive("share", share), check_random_state(random_state))
     kept = sorted({check_count("candidates", int(c)) for c in candidates})
@@ -85,10 +87,12 @@ def choose_n_components(
         model: Any = clone(estimator)
         folder = _folder_of(candidate, estimator)
         model.set_params(n_components=candidate, likelihood=likelihood, checkpoint_dir=folder)
-        model.fit(Y, mask=hidden, sizes=sizes)
-        if model.interrupted_:
-            raise KeyboardInterrupt
-        found = model.score_entries(Y, Y, mask=hidden, sizes=sizes)
+        # entries held out may be all that a row has
+        with entry.empty_rows_are_known():
+            model.fit(Y, mask=hidden, sizes=sizes)
+            if model.interrupted_:
+                raise KeyboardInterrupt
+            found = model.score_entries(Y, Y, mask=hidden, sizes=sizes)
         scores.append(float(np.nanmean(found)))
         relevances.append(model.relevance_)
         if len(scores) > 1 and scores[-1] < scores[-2]:

@@ -7,24 +7,28 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Speaker:
     """Notes go to standard output, or to standard error if that is for a line of JSON; `quiet` leaves them
-    out. Warnings always go to standard error."""
+    out. Warnings always go to standard error, each once."""
 
     quiet: bool = False
     as_json: bool = False
+    _warned: set[str] = field(default_factory=set)
 
     def note(self, text: str) -> None:
         if not self.quiet:
             print(text, file=sys.stderr if self.as_json else sys.stdout, flush=True)
 
     def warn(self, text: str) -> None:
-        print(f"Warning: {' '.join(text.split())}", file=sys.stderr, flush=True)
+        line = f"Warning: {' '.join(text.split())}"
+        if line not in self._warned:
+            self._warned.add(line)
+            print(line, file=sys.stderr, flush=True)
 
     def result(self, text: str, facts: Mapping[str, Any], *, always: bool = False) -> None:
         """The last line: JSON, or a text, which `quiet` leaves out unless it is what was asked for."""

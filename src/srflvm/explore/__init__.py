@@ -7,7 +7,6 @@ latent space in the browser. It loads nothing from anywhere.
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from srflvm._containers import write_whole
 from srflvm._validation import check_positive
 from srflvm.explore.page import assemble
 from srflvm.explore.payload import Contents, build
+from srflvm.warning_location import warn_caller
 
 __all__ = ["write_page"]
 
@@ -88,7 +88,7 @@ def write_page(
             "a larger one, or shorter ids."
         )
     for note in payload["left_out"]:
-        warnings.warn(note, UserWarning, stacklevel=2)
+        warn_caller(note)
     target = Path(path)
     write_whole(Path(os.path.realpath(target)), text)
     return target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from srflvm.baselines.rflvm._starting import gaussian_units
 from srflvm.baselines.rflvm._sweep import Trace
 from srflvm.features import fourier_features
 from srflvm.likelihoods import standard_name
+from srflvm.warning_location import warn_caller
 
 _SWEEPS_AT_ONCE = 20
 _FEWEST_SWEEPS = 100
@@ -144,11 +144,10 @@ class RFLVM(BaseEstimator):
             chains = self._run_chains(Y, keeps_functions)
         best = self._summarise(chains.trace())
         if not self.converged_:
-            warnings.warn(
+            warn_caller(
                 f"The chains did not converge in {self.n_iter_} sweeps (R-hat {self.rhat_['log_joint']:.3f}, "
                 f"effective sample size {self.ess_['log_joint']:.0f}): increase n_burn and n_samples.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
         return chains, best
 
