@@ -242,6 +242,18 @@ def test_explore_is_given_rows_labels_and_ids(named, tmp_path, monkeypatch):
     assert (options["ids"][4], options["title"], options["dims"]) == ("r4", "T", None)
 
 
+@pytest.mark.parametrize("kind", ["csv", "npy"])
+@pytest.mark.parametrize("fitted", ["named", "saved"])
+def test_no_command_leaks_warnings_about_names(request, fitted, kind, tmp_path):
+    """Whether the model, the table, both or neither have names."""
+    model, data = request.getfixturevalue(fitted), tmp_path / f"y.{kind}"
+    write_table(data, Table(ArraySource(some_rows()), NAMES))
+    for name in ("transform", "score"):
+        assert succeed(name, model, data, "-o", tmp_path / f"{name}.csv").stderr == ""
+    assert succeed("impute", data, "--model", model, "-o", tmp_path / "f.csv").stderr == ""
+    assert succeed("explore", model, "--data", data, "-o", tmp_path / "p.html").stderr == ""
+
+
 def test_datasets_lists_them():
     assert "make_s_curve_gp" in succeed("datasets").output
     assert "make_s_curve_gp" in last_json(succeed("datasets", "--json"))

@@ -214,6 +214,26 @@ def test_numbers_that_single_precision_cannot_hold_are_refused():
     assert np.isinf(numbers(packing.block(np.array([np.inf]), "float32")))
 
 
+def test_rows_without_names_or_of_a_model_without_are_taken_in_silence(page):
+    """A warning would be an error."""
+    Y = some_rows()
+    frame = pd.DataFrame(Y, columns=list("abcd"))
+    named, nameless = (made_up(rows, likelihood="student_t") for rows in (frame, Y))
+    hidden = np.zeros(Y.shape, bool)
+    hidden[3, 1] = True
+    masked = np.ma.array(Y, mask=hidden)
+    for model, data in ((named, Y), (named, Y.tolist()), (named, frame), (nameless, frame), (named, masked)):
+        model.explore(page, data=data)
+        blocks = payload_in(page)["data"]
+        column = blocks["values"][blocks["columns"].index(1)]
+        expected = np.where(hidden[:, 1], np.nan, Y[:, 1]) if data is masked else Y[:, 1]
+        np.testing.assert_allclose(decoded_codes(column), expected, atol=column["step"])
+    with pytest.raises(ValueError, match="3 features"):
+        named.explore(page, data=Y[:, :3])
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.explore(page, data=frame.rename(columns={"a": "x"}))
+
+
 def test_names_of_columns_are_kept(page):
     model_of_all_kinds().explore(page)
     names = payload_in(page)["columns"]["names"]

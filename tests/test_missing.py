@@ -1,5 +1,6 @@
 """Missing entries: used nowhere, filled with uncertainty, on training rows and new ones."""
 
+import copy
 import warnings
 from datetime import date, timedelta
 
@@ -306,6 +307,19 @@ def test_the_imputer_works_in_a_pipeline_and_keeps_names(complete, holes):
         frame
     )
     assert np.isfinite(scaled).all()
+
+
+def test_the_imputer_warns_of_names_that_are_left_out_once_and_in_its_own_name(complete, model):
+    imputer = SRFLVMImputer()
+    imputer.estimator_ = copy.deepcopy(model)
+    for fitted in (imputer, imputer.estimator_):
+        fitted.feature_names_in_, fitted.n_features_in_ = np.array(list("abcdefgh"), dtype=object), 8
+    ((message, _),) = warnings_of(lambda: imputer.transform(complete))
+    assert message == "X does not have valid feature names, but SRFLVMImputer was fitted with feature names"
+    hidden = np.ma.array(complete, mask=np.tile(np.arange(8) == 3, (len(complete), 1)))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        filled = imputer.transform(hidden)
+    assert not np.any(filled[:, 3] == complete[:, 3])
 
 
 def test_components_are_chosen_by_entries_held_out(complete):

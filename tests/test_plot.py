@@ -174,6 +174,13 @@ def test_elbo_curve_is_the_history_per_entry(model, ax):
     assert all(float(tick) == int(tick) for tick in ax.get_xticks())
 
 
+def test_reconstructions_of_a_model_with_names(model, ax):
+    """Pixels have no names of their own: a warning would be an error."""
+    with_names = copy.copy(model)
+    with_names.feature_names_in_ = np.array([f"pixel {i}" for i in range(model.n_features_in_)], dtype=object)
+    plot.reconstructions(with_names, some_images()[:2], SHAPE, ax=ax)
+
+
 def test_reconstructions_show_data_decoded_and_std(model, ax):
     Y = some_images()[:4]
     assert plot.reconstructions(model, Y, SHAPE, ax=ax) is ax

@@ -86,6 +86,7 @@ def _take_header(estimator: Any, source: Source, reset: bool) -> None:
 
 
 def _hidden(Y: Any) -> Any:
+    Y = Y.values if isinstance(Y, NamedTable) else Y
     return np.ma.getmaskarray(Y) if isinstance(Y, np.ma.MaskedArray) else np.False_
 
 

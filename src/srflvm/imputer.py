@@ -12,6 +12,7 @@ from srflvm._entry_checks import empty_rows_are_known
 from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.estimator import SRFLVM
+from srflvm.named import with_names_of
 from srflvm.selection import CANDIDATES, Selection, choose_n_components
 
 
@@ -93,7 +94,7 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         read_data(self, Y, reset=False)
         with empty_rows_are_known():
-            filled: Any = self.estimator_.impute(Y)
+            filled: Any = self.estimator_.impute(with_names_of(self.estimator_, Y))
         return filled
 
     def __sklearn_tags__(self):

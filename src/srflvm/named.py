@@ -34,6 +34,24 @@ def unpacked(Y: Any) -> Any:
     return NamedTable(Y.X, [str(name) for name in Y.var_names])
 
 
+def with_names_of(model: Any, Y: Any) -> Any:
+    """Return the rows Y so that a fitted model takes them without a warning where only one of the two has
+    names of columns; where both have names they are still compared."""
+    Y = unpacked(Y)
+    own, known = _names(Y), getattr(model, "feature_names_in_", None)
+    names = known if own is None else own
+    if names is None or (own is not None and known is not None):
+        return Y
+    _check_number(model, np.shape(Y)[-1])
+    return NamedTable(Y, list(names))
+
+
+def _names(Y: Any) -> list[str] | None:
+    """Return the names of the columns; labels that are no texts are none, as in scikit-learn."""
+    names = list(Y.names if isinstance(Y, NamedTable) else getattr(Y, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
 def take_names(estimator: Any, names: Sequence[str], *, reset: bool) -> None:
     """Give an estimator the names of the columns, or compare them with those that it has."""
     if reset:
@@ -43,9 +61,13 @@ def take_names(estimator: Any, names: Sequence[str], *, reset: bool) -> None:
     known = getattr(estimator, "feature_names_in_", None)
     if known is not None and list(names) != list(known):
         raise ValueError(f"The feature names should match those of the fit: {_difference(names, known)}.")
-    if len(names) != estimator.n_features_in_:
+    _check_number(estimator, len(names))
+
+
+def _check_number(estimator: Any, n_columns: int) -> None:
+    if n_columns != estimator.n_features_in_:
         raise ValueError(
-            f"Y has {len(names)} features, but {type(estimator).__name__} is expecting "
+            f"Y has {n_columns} features, but {type(estimator).__name__} is expecting "
             f"{estimator.n_features_in_} features as input."
         )
 

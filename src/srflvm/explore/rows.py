@@ -11,6 +11,7 @@ from srflvm._inputs import read_data
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 from srflvm.explore.packing import LARGEST_SINGLE, Block, block, codes, page_text, text_bytes
+from srflvm.named import with_names_of
 from srflvm.sources import SparseSource
 
 # Up to so many different whole numbers are classes, as in the pictures of `srflvm.plot`.
@@ -61,7 +62,7 @@ def training_rows(model: Any, data: Any) -> FloatArray | None:
     if sparse.issparse(data):
         source = SparseSource(data, what="data")
         data = source.read(0, source.n_rows)
-    values = read_data(model, data, reset=False)
+    values = read_data(model, with_names_of(model, data), reset=False)
     n_rows = len(model.embedding_)
     if len(values) != n_rows:
         raise DataError(

@@ -9,6 +9,7 @@ from scipy.spatial import KDTree
 from sklearn.utils.validation import check_is_fitted
 
 from srflvm._types import FloatArray
+from srflvm.named import with_names_of
 from srflvm.plot._planes import Cells, cells_over, finish_plane, latents_at, plane_of
 from srflvm.plot._style import INK, axes_or_new
 from srflvm.posterior import row_chunks
@@ -122,7 +123,7 @@ def reconstructions(
     check_is_fitted(model)
     check_image_shape(image_shape, model.n_features_in_)
     Y = np.asarray(Y, dtype=np.float64)
-    decoded = model.decode(*model.transform(Y, return_std=True))
+    decoded = model.decode(*model.transform(with_names_of(model, Y), return_std=True))
     std = np.sqrt(decoded.latent_variance)
     ax = axes_or_new(ax, (len(Y), 3.0))
     factor = max(int(np.ptp(Y) / std.max()), 1) if std.any() else 1
