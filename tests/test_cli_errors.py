@@ -157,10 +157,10 @@ def test_rows_that_do_not_fit_a_model(saved, tmp_path, columns, options, message
     [
         ("a,b,c", "no column 'd', which the model was fitted to"),
         ("a,b,c,D", "no column 'd', which the model was fitted to (there is 'D')"),
-        ("a,b,c,d,e", "does not know the column 'e'"),
+        ("a,b,c,e,f", "no column 'd', which the model was fitted to"),
     ],
 )
-def test_columns_that_a_model_does_not_know(model, tmp_path, names, message, monkeypatch):
+def test_columns_that_a_model_knows_and_a_table_has_not(model, tmp_path, names, message, monkeypatch):
     monkeypatch.setattr(model, "feature_names_in_", np.array(list("abcd"), object), raising=False)
     model.save(tmp_path / "m.srflvm")
     n_columns = names.count(",") + 1

@@ -6,6 +6,7 @@ import sys
 import types
 
 import numpy as np
+import pandas as pd
 import pytest
 from model_files import some_rows
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from srflvm.cli import app
 from srflvm.commands import columns
 from srflvm.fit_bar import FitBar
 from srflvm.sources import ArraySource
-from srflvm.tables import Table, open_table, write_table
+from srflvm.tables import Reading, Table, open_table, write_table
 
 NAMES = ["sine", "cosine", "angle", "square"]
 
@@ -139,6 +140,63 @@ def test_impute_fits_where_no_model_is_given(tmp_path, monkeypatch):
     assert asked == [(3, {("sine", "cosine", "square"): gaussian, ("angle",): student}, 0)]
     np.testing.assert_array_equal(open_table(tmp_path / "f.csv").values, np.where(np.isnan(Y), 9.0, Y))
     assert "missing: 1.7% of the entries" in result.output
+
+
+IGNORED = "Warning: ignored 2 columns that the model does not know: weight, town\n"
+
+
+def with_more_columns(path):
+    """The rows of the model with a hole, and two columns that it does not know; texts where they can be."""
+    Y, ids = some_rows(), [f"r{n}" for n in range(30)]
+    Y[2, 1] = np.nan
+    towns = ["Rome"] * 30 if path.suffix in (".csv", ".parquet") else np.full(30, 7.0)
+    weights = np.where(np.arange(30) == 4, np.nan, 60.0)
+    frame = pd.DataFrame(Y, index=ids, columns=NAMES)[NAMES[::-1]]
+    frame.insert(1, "weight", weights)
+    frame["town"] = towns
+    if path.suffix == ".csv":
+        frame.to_csv(path)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        write_table(path, Table(ArraySource(frame.to_numpy()), list(frame.columns), ids))
+    return Y
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz", "zarr", "h5ad"])
+def test_columns_that_a_model_does_not_know_are_ignored(named, model, tmp_path, ending):
+    path, filled, std = (tmp_path / f"{name}.{ending}" for name in ("y", "filled", "std"))
+    Y = with_more_columns(path)
+    expected, expected_std = model.impute(Y, return_std=True)
+    result = succeed("transform", named, path, "-o", tmp_path / "z.npy")
+    assert result.stderr == IGNORED
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), model.transform(Y), atol=1e-9)
+    result = succeed("score", named, path, "--json")
+    assert IGNORED in result.stderr
+    assert last_json(result)["observed"] == 119
+    result = succeed("impute", path, "--model", named, "-o", filled, "--std", std, "--json")
+    assert IGNORED in result.stderr
+    assert last_json(result)["filled"] == 1
+    table = open_table(std)
+    assert list(table.columns) == NAMES[::-1]
+    np.testing.assert_array_equal(table.values, expected_std[:, ::-1])
+    table = open_table(filled, Reading(leave_out=("town",) if ending in ("csv", "parquet") else ()))
+    assert list(table.columns)[:5] == ["square", "weight", "angle", "cosine", "sine"]
+    np.testing.assert_allclose(table.values[:, [4, 3, 2, 0]], expected, atol=1e-12)
+    assert np.flatnonzero(np.isnan(table.values[:, 1])).tolist() == [4]  # as it was in the file
+
+
+def test_explore_ignores_columns_that_the_model_does_not_know(named, tmp_path):
+    with_more_columns(tmp_path / "y.csv")
+    result = succeed("explore", named, "--data", tmp_path / "y.csv", "-o", tmp_path / "p.html")
+    assert result.stderr == IGNORED
+
+
+def test_a_column_that_is_missing_is_told_before_texts_are(named, tmp_path):
+    (tmp_path / "y.csv").write_text("id,sine,Cosine,angle,town\nx,1,2,3,Rome\n")
+    result = run("transform", named, tmp_path / "y.csv", "-o", tmp_path / "z.csv")
+    assert result.exit_code == 1
+    assert "no column 'cosine', 'square', which the model was fitted to (there is 'Cosine')" in result.stderr
 
 
 def test_a_command_warns_once_of_what_several_steps_find(tmp_path):

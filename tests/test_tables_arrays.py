@@ -35,8 +35,8 @@ def test_names_of_npz_files_are_as_many_as_they_name(tmp_path, names, message):
 
 
 def test_columns_that_a_model_has_not_stay_missing():
-    placed = back_in_order(VALUES, np.array([2, 0, 0]))
-    assert np.isnan(placed[:, 1]).all()
+    placed = back_in_order(VALUES, np.array([2, 0, 3]), 5)
+    assert np.isnan(placed[:, [1, 4]]).all()
     np.testing.assert_array_equal(placed[:, 2], VALUES[:, 0])
 
 

@@ -9,6 +9,7 @@ import pytest
 from srflvm import DataError
 from srflvm._likelihood_choice import choose
 from srflvm.commands.rows import order_of_columns
+from srflvm.commands.speaking import Speaker
 from srflvm.named import take_names
 from srflvm.tables import made_of
 from srflvm.tables._table import check_names
@@ -46,7 +47,7 @@ def test_columns_of_a_file_are_told_apart(names):
 def test_columns_of_a_model_are_found(names):
     fitted = SimpleNamespace(feature_names_in_=np.array(names, dtype=object))
     table = made_of(np.zeros((1, N)), names[::-1])
-    np.testing.assert_array_equal(order_of_columns(fitted, table, lambda _: None), np.arange(N)[::-1])
+    np.testing.assert_array_equal(order_of_columns(fitted, table, Speaker(quiet=True)), np.arange(N)[::-1])
 
 
 def test_names_are_compared_with_those_of_a_fit(names):

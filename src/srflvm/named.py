@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from srflvm.exceptions import DataError
 
-_MOST_LISTED = 5
+MOST_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,13 @@ def _difference(names: Sequence[str], known: Sequence[str]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Names for a message: the first few, and how many more there are."""
-    first = ", ".join(repr(str(name)) for name in names[:_MOST_LISTED])
-    more = len(names) - _MOST_LISTED
+    first = ", ".join(repr(str(name)) for name in names[:MOST_LISTED])
+    more = len(names) - MOST_LISTED
     return f"{first} and {more} more" if more > 0 else first
+
+
+def like(name: str, others: Sequence[str]) -> str:
+    """A hint at a name that may have been meant."""
+    lower = {other.lower(): other for other in others}
+    close = difflib.get_close_matches(name.lower(), lower, 1)
+    return f" (there is {lower[close[0]]!r})" if close else ""

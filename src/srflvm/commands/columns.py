@@ -10,11 +10,10 @@ import numpy as np
 
 from srflvm._likelihood_choice import as_likelihood, choose, describe
 from srflvm._types import FloatArray
-from srflvm.commands.rows import like
 from srflvm.exceptions import DataError
 from srflvm.likelihoods import LIKELIHOODS, Gaussian, Likelihood, standard_name
 from srflvm.likelihoods._observed import summary
-from srflvm.named import listed
+from srflvm.named import like, listed
 from srflvm.sources import ArraySource, rows_at_once
 from srflvm.tables import Table
 

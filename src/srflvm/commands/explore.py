@@ -49,8 +49,8 @@ def run(
 
 def _rows(model: Any, data: Path, how: Reading, n_rows: int, speaker: Speaker) -> dict[str, Any]:
     """The entries and the ids of the rows that the model was fitted to."""
-    table = open_rows(data, how, speaker)
-    order = order_of_columns(model, table, speaker.note)
+    table = open_rows(data, how, speaker, model)
+    order = order_of_columns(model, table, speaker)
     if table.shape[0] != n_rows:
         raise DataError(
             f"{data} has {table.shape[0]} rows, but the model was fitted to {n_rows}. Give those rows."

@@ -45,24 +45,32 @@ def run(
 ) -> None:
     """Fill and write. Observed entries are written as they were."""
     check_outputs(output, std_output, force=force)
-    # what is said before a fit includes the warnings
-    table = _in_memory(open_table(data, how) if model_file is None else open_rows(data, how, speaker))
-    model = _fitted(data, table, new, speaker) if model_file is None else load(model_file)
-    order = order_of_columns(model, table, speaker.note)
+    if model_file is None:
+        # what is said before a fit includes the warnings
+        table = _in_memory(open_table(data, how))
+        model = _fitted(data, table, new, speaker)
+    else:
+        model = load(model_file)
+        table = _in_memory(open_rows(data, how, speaker, model))
+    order = order_of_columns(model, table, speaker)
     with speaker.hearing_warnings():
         filled, std = model.impute(arranged(model, table, order), return_std=True)
-    n_filled = int(np.isnan(table.values).sum())
-    write_filled(
-        output, table, _as_read(back_in_order(filled, order), table), escape_formulas=escape_formulas
-    )
+    n_filled = int(np.isnan(table.values[:, order]).sum())
+    whole = _as_read(back_in_order(filled, order, table.shape[1]), table)
+    write_filled(output, table, whole, escape_formulas=escape_formulas)
     if std_output is not None:
-        write_table(
-            std_output,
-            made_of(back_in_order(std, order), table.columns, table),
-            escape_formulas=escape_formulas,
-        )
+        spread = back_in_order(std, order, table.shape[1])
+        _write_std(std_output, table, spread, np.sort(order), escape_formulas=escape_formulas)
     facts = {"output": str(output), "rows": table.shape[0], "filled": n_filled}
     speaker.result(f"{output}: {n_filled} missing entries of {table.shape[0]} rows filled", facts)
+
+
+def _write_std(
+    path: Path, table: Table, std: np.ndarray, known: np.ndarray, *, escape_formulas: bool
+) -> None:
+    """Write standard deviations of the columns that the model knows, in the order of the table."""
+    names = None if table.columns is None else [table.columns[int(place)] for place in known]
+    write_table(path, made_of(std[:, known], names, table), escape_formulas=escape_formulas)
 
 
 def _in_memory(table: Table) -> Table:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.commands.speaking import Speaker
 from srflvm.exceptions import DataError
-from srflvm.named import NamedTable, listed
+from srflvm.named import MOST_LISTED, NamedTable
 from srflvm.sources import ArraySource, Source, pieces
-from srflvm.tables import Reading, Table, open_table
+from srflvm.tables import Reading, Table, check_known, open_table
 
 
 @dataclass(frozen=True)
@@ -41,27 +40,31 @@ class ArrangedSource:
         return self.source.take(index)[:, self.order]
 
 
-def open_rows(data: Path, how: Reading, speaker: Speaker) -> Table:
-    """The table in a file, with a word on what may have been taken wrongly."""
-    table = open_table(data, how)
+def open_rows(data: Path, how: Reading, speaker: Speaker, model: Any = None) -> Table:
+    """The table in a file, with a word on what may have been taken wrongly. Columns that a model does not
+    know need not be numbers."""
+    known = getattr(model, "feature_names_in_", None)
+    table = open_table(data, replace(how, known=None if known is None else tuple(known)))
     for line in table.warnings:
         speaker.warn(line)
     return table
 
 
-def order_of_columns(model: Any, table: Table, note: Callable[[str], None]) -> np.ndarray:
-    """Where in the table the columns of the model are, by name if both have names."""
+def order_of_columns(model: Any, table: Table, speaker: Speaker) -> np.ndarray:
+    """Where in the table the columns of the model are, by name if both have names; others are ignored."""
     known, own = getattr(model, "feature_names_in_", None), table.columns
     if known is None or own is None:
         _check_number(model, table)
         if known is not None:
-            note("The columns have no names: they are taken in the order of the model.")
+            speaker.note("The columns have no names: they are taken in the order of the model.")
         return np.arange(table.shape[1])
-    _check_names(list(known), list(own))
+    check_known(known, [*own, *table.ignored])
+    in_model = set(known)
+    _tell_ignored([*table.ignored, *(name for name in own if name not in in_model)], speaker)
     places = {name: place for place, name in enumerate(own)}
     order = np.array([places[name] for name in known])
     if np.any(np.diff(order) < 0):
-        note("The columns are in another order than in the fit: they are taken by name.")
+        speaker.note("The columns are in another order than in the fit: they are taken by name.")
     return order
 
 
@@ -74,9 +77,9 @@ def arranged(model: Any, table: Table, order: np.ndarray) -> Any:
     return ArrangedSource(table.rows, order, None if names is None else list(names))
 
 
-def back_in_order(values: FloatArray, order: np.ndarray) -> FloatArray:
-    """Columns of the model, (n, M), in the order that they have in the table."""
-    placed = np.full_like(values, np.nan)
+def back_in_order(values: FloatArray, order: np.ndarray, n_columns: int) -> FloatArray:
+    """Columns of the model, (n, M), where they are in a table of `n_columns`; NaN in the others."""
+    placed = np.full((len(values), n_columns), np.nan, values.dtype)
     placed[:, order] = values
     return placed
 
@@ -93,24 +96,11 @@ def _check_number(model: Any, table: Table) -> None:
         )
 
 
-def _check_names(known: list[str], own: list[str]) -> None:
-    in_model, in_table = set(known), set(own)
-    missing = [name for name in known if name not in in_table]
-    surplus = [name for name in own if name not in in_model]
-    if missing:
-        raise DataError(
-            f"The table has no column {listed(missing)}, which the model was fitted to"
-            f"{like(missing[0], surplus)}. Leave its entries empty if they were not observed."
-        )
-    if surplus:
-        raise DataError(
-            f"The model does not know the column {listed(surplus)}. Leave it out with --leave-out, or name "
-            "the column of row ids with --id-column."
-        )
-
-
-def like(name: str, others: Sequence[str]) -> str:
-    """A hint at a name that may have been meant."""
-    lower = {other.lower(): other for other in others}
-    close = difflib.get_close_matches(name.lower(), lower, 1)
-    return f" (there is {lower[close[0]]!r})" if close else ""
+def _tell_ignored(names: Sequence[str], speaker: Speaker) -> None:
+    if not names:
+        return
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    speaker.warn(
+        f"ignored {len(names)} column{'' if len(names) == 1 else 's'} that the model does not know: "
+        f"{', '.join(name or '(no name)' for name in names[:MOST_LISTED])}{more}"
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from srflvm.commands.rows import arranged, n_observed, open_rows, order_of_columns
+from srflvm.commands.rows import ArrangedSource, arranged, n_observed, open_rows, order_of_columns
 from srflvm.commands.speaking import Speaker
 from srflvm.persistence import load
 from srflvm.tables import Reading, check_outputs, made_of, write_table
@@ -25,11 +25,11 @@ def run(
     """Print mean log densities; write those of all rows, if asked for."""
     check_outputs(output, force=force)
     model = load(model_file)
-    table = open_rows(data, how, speaker)
-    order = order_of_columns(model, table, speaker.note)
+    table = open_rows(data, how, speaker, model)
+    order = order_of_columns(model, table, speaker)
     with speaker.hearing_warnings():
         scores = model.score_samples(arranged(model, table, order))
-    observed = n_observed(table.rows)
+    observed = n_observed(ArrangedSource(table.rows, order, None))
     if output is not None:
         write_table(
             output,

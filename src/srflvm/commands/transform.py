@@ -30,8 +30,8 @@ def run(
     check_outputs(output, force=force)
     model = load(model_file)
     annotated = ending(output) == ".h5ad" == ending(data)
-    table = open_rows(data, replace(how, keep=annotated), speaker)
-    order = order_of_columns(model, table, speaker.note)
+    table = open_rows(data, replace(how, keep=annotated), speaker, model)
+    order = order_of_columns(model, table, speaker)
     with speaker.hearing_warnings():
         Z, Z_std = model.transform(arranged(model, table, order), return_std=True)
     if annotated:

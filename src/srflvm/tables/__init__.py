@@ -12,12 +12,13 @@ from typing import Any
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 from srflvm.sources import ArraySource
-from srflvm.tables._table import Reading, Table, made_of
+from srflvm.tables._table import Reading, Table, check_known, made_of
 from srflvm.whole_files import check_target, whole_file
 
 __all__ = [
     "Reading",
     "Table",
+    "check_known",
     "check_outputs",
     "ending",
     "made_of",

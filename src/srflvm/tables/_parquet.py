@@ -11,7 +11,7 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.parquet_source import ParquetSource, index_columns, open_parquet
-from srflvm.tables._table import Reading, Table, as_ids, check_asked
+from srflvm.tables._table import Reading, Table, as_ids, check_asked, ignored_columns
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ def read(path: Path, how: Reading) -> Table:
     check_asked(how, schema.names, path)
     id_column = how.id_column or _column_of_texts(schema)
     left_out = [*how.leave_out, *([] if id_column is None else [id_column])]
+    ignored = ignored_columns(how, schema.names, [*left_out, *index_columns(schema)])
     notes = () if id_column is None else (f"row ids: column {id_column!r}",)
     if how.leave_out:
         notes = (*notes, f"left out: {', '.join(map(repr, how.leave_out))}")
-    source = ParquetSource(path, left_out)
+    source = ParquetSource(path, [*left_out, *ignored])
     ids = None if id_column is None else as_ids(file.read([id_column]).column(0).to_numpy())
     id_name = "id" if id_column is None or id_column.startswith("__") else id_column
-    return Table(
-        source, source.names, ids, id_name, notes, ParquetFile(path, source.names) if how.keep else None
-    )
+    original = ParquetFile(path, source.names) if how.keep else None
+    return Table(source, source.names, ids, id_name, notes, original, ignored=ignored)
 
 
 def _column_of_texts(schema: Any) -> str | None:

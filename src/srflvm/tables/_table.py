@@ -12,7 +12,7 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.named import NamedTable, listed
+from srflvm.named import NamedTable, like, listed
 from srflvm.sources import ArraySource, Source
 
 
@@ -21,8 +21,9 @@ class Reading:
     """What a user says about a file.
 
     `id_column` holds the names of the rows; columns of `leave_out` are not data; `header` says whether a text
-    file begins with a line of column names (None: look); `layer` is that of a .h5ad file (None: X). With
-    `keep` the table also has what it was read from, so that it can be written back with its holes filled.
+    file begins with a line of column names (None: look); `layer` is that of a .h5ad file (None: X). Of
+    `known` columns (None: all) a text or Parquet file must have each, and its others are ignored. With `keep`
+    the table also has what it was read from, so that it can be written back with its holes filled.
     """
 
     id_column: str | None = None
@@ -30,6 +31,7 @@ class Reading:
     header: bool | None = None
     layer: str | None = None
     keep: bool = False
+    known: tuple[str, ...] | None = None
 
 
 class Original(Protocol):
@@ -47,7 +49,8 @@ class Table:
     """Rows by columns, NaN where an entry is missing, in memory or in a file.
 
     `columns` and `ids` name columns and rows, if they have names; `notes` say what was taken for what, and
-    `warnings` what may have been taken wrongly; `original` is what the rows were read from, if it was kept.
+    `warnings` what may have been taken wrongly; `original` is what the rows were read from, if it was kept;
+    `ignored` are columns of the file that were not asked for.
     """
 
     rows: Source
@@ -57,6 +60,7 @@ class Table:
     notes: tuple[str, ...] = ()
     original: Original | None = None
     warnings: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -103,6 +107,29 @@ def check_asked(how: Reading, names: Sequence[str] | None, path: Path) -> None:
             raise DataError(f"{path} has no column {name!r}: its columns have no names.")
         if name not in names:
             raise DataError(f"{path} has no column {name!r}. It has {listed(list(names))}.")
+
+
+def check_known(known: Sequence[str], own: Sequence[str]) -> None:
+    """Refuse a table without all columns of a model."""
+    in_table = set(own)
+    missing = [name for name in known if name not in in_table]
+    if missing:
+        in_model = set(known)
+        surplus = [name for name in own if name not in in_model]
+        raise DataError(
+            f"The table has no column {listed(missing)}, which the model was fitted to"
+            f"{like(missing[0], surplus)}. Leave its entries empty if they were not observed."
+        )
+
+
+def ignored_columns(how: Reading, names: Sequence[str] | None, taken: Sequence[str]) -> tuple[str, ...]:
+    """Names of the columns of a file that are not asked for; `taken` are those that are left out by name or
+    name the rows."""
+    if how.known is None or names is None:
+        return ()
+    check_known(how.known, names)
+    not_ignored = {*how.known, *taken}
+    return tuple(name for name in names if name not in not_ignored)
 
 
 def as_ids(values: Any) -> tuple[str, ...]:

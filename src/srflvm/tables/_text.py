@@ -20,7 +20,7 @@ from srflvm.exceptions import DataError
 from srflvm.sources import ArraySource
 from srflvm.tables._header import split_header
 from srflvm.tables._numbers import as_numbers, is_number, is_observed_number
-from srflvm.tables._table import Reading, Table, check_asked, check_names
+from srflvm.tables._table import Reading, Table, check_asked, check_names, ignored_columns
 
 _WHOLE_NUMBERS_BELOW = 1e15
 
@@ -66,6 +66,7 @@ class _Layout:
     names: list[str] | None
     id_position: int | None
     positions: list[int]
+    ignored: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str] | None:
@@ -100,6 +101,7 @@ def read(path: Path, how: Reading) -> Table:
         _notes(layout, how),
         TextRows(header, kept, layout.positions) if how.keep else None,
         warnings,
+        layout.ignored,
     )
 
 
@@ -111,7 +113,12 @@ def _lay_out(path: Path, header: list[str] | None, fields: list[str], how: Readi
     check_asked(how, names, path)
     id_position = _id_position(names, fields, how)
     left_out = {id_position, *(names.index(name) for name in how.leave_out if names)}
-    layout = _Layout(names, id_position, [p for p in range(len(fields)) if p not in left_out])
+    ignored = ignored_columns(how, names, [names[p] for p in left_out if names and p is not None])
+    if names is not None:
+        unknown = set(ignored)
+        left_out |= {place for place, name in enumerate(names) if name in unknown}
+    positions = [place for place in range(len(fields)) if place not in left_out]
+    layout = _Layout(names, id_position, positions, ignored)
     if not layout.positions:
         raise DataError(f"{path} has no column of numbers.")
     if layout.columns is not None:
