@@ -19,6 +19,10 @@ from srflvm.tables.labels import read_labels
         ("id,kind\n\na,x\nb,y\n", None, ["x", "y"]),
         ("kind,size\na,x,1\nb,y,2\n", "kind", ["x", "y"]),
         ("1_1\n2_1\n", None, ["1_1", "2_1"]),
+        ("id;kind\na;x\nb;y\n", None, ["x", "y"]),
+        ("id\tkind\na\tx, old\nb\ty\n", None, ["x, old", "y"]),
+        ("kind\nT cell; 4\nB cell; 8\n", None, ["T cell; 4", "B cell; 8"]),
+        ("T|new\nB|old\n", None, ["T|new", "B|old"]),
     ],
 )
 def test_labels(tmp_path, text, column, labels):

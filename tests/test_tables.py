@@ -79,6 +79,70 @@ def test_what_is_taken_for_names(tmp_path, text, columns, ids):
     assert table.values[:, 0].tolist() == [1.0, 3.0]
 
 
+PLAIN = "name,a,b\nx,1,2.5\ny,3,\n"
+TEXTS = {
+    "semicolons": PLAIN.replace(",", ";"),
+    "tabs": PLAIN.replace(",", "\t"),
+    "vertical bars": PLAIN.replace(",", "|"),
+}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv"])
+@pytest.mark.parametrize("separator", TEXTS)
+def test_other_separators_are_told_by_the_lines(tmp_path, separator, name):
+    path = tmp_path / name
+    encoded = TEXTS[separator].encode()
+    path.write_bytes(gzip.compress(encoded) if name.endswith("gz") else encoded)
+    table = open_table(path, Reading(keep=True))
+    assert (table.columns, table.ids, table.id_name) == (["a", "b"], ["x", "y"], "name")
+    np.testing.assert_array_equal(table.values, [[1.0, 2.5], [3.0, np.nan]])
+    if (separator, name) != ("tabs", "t.tsv"):
+        assert table.notes[0] == f"fields: separated by {separator}"
+    write_filled(tmp_path / "f.csv", table, np.array([[1.0, 2.5], [3.0, 7.0]]))
+    assert (tmp_path / "f.csv").read_text() == "name,a,b\nx,1,2.5\ny,3,7\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "first"),
+    [
+        ("a,b\n1,2\n", ["a", "b"], [1.0, 2.0]),
+        ("a\n1\n", ["a"], [1.0]),
+        ("1.5\n2.5\n", None, [1.5]),
+        ("1;2\n", None, [1.0, 2.0]),
+        ('"x;1","y;2"\n1,2\n', ["x;1", "y;2"], [1.0, 2.0]),
+        ('"x,1";"y,2"\n1;2\n', ["x,1", "y,2"], [1.0, 2.0]),
+        ('a;"b\nc;d"\n1;2\n', ["a", "b\nc;d"], [1.0, 2.0]),
+        ("size, cm;mass, kg\n1;2\n3;4\n", ["size, cm", "mass, kg"], [1.0, 2.0]),
+        ("a;b\nr1;1;2\nr2;3;4\n", ["a", "b"], [1.0, 2.0]),
+    ],
+)
+def test_separators_in_names_texts_and_single_columns(tmp_path, text, columns, first):
+    table = text_table(tmp_path, text)
+    assert (table.columns, table.values[0].tolist()) == (columns, first)
+
+
+def test_errors_are_those_of_the_separator_that_is_meant(tmp_path):
+    with pytest.raises(DataError, match=r"'0\|1' in line 2, column 'gene'"):
+        text_table(tmp_path, "id,gene,a\nr1,0|1,1\nr2,1|1,2\n")
+    with pytest.raises(DataError, match="has 2 fields in line 3 and 3 before"):
+        text_table(tmp_path, "a;b;c\n1;2;3\n1;2\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a;b\n1,5;2\n", "'1,5' in line 2, column 'a'"),
+        ("a;b\n1;2\n3;1.234,5\n", "'1.234,5' in line 3, column 'b'"),
+        ("a\tb\n1\t2,5e-3\n", "'2,5e-3' in line 2, column 'b'"),
+        ("1,5;2,5\n3,5;4,5\n", "'1,5' in line 1, column 1"),
+        ('a,b\n1,"2,5"\n', "'2,5' in line 2, column 'b'"),
+    ],
+)
+def test_decimal_commas_are_named_with_a_remedy(tmp_path, text, place):
+    with pytest.raises(DataError, match=rf"{place}, a number with a comma\. Write .* decimal=','"):
+        text_table(tmp_path, text)
+
+
 def test_a_header_can_be_told(tmp_path):
     assert text_table(tmp_path, "1,2\n3,4\n", header=True).columns == ["1", "2"]
     assert text_table(tmp_path, "x,0,1\ny,3,4\n", header=False).ids == ["x", "y"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from srflvm.exceptions import DataError
 from srflvm.named import listed
-from srflvm.tables._numbers import is_number, is_observed_number
+from srflvm.tables._numbers import has_decimal_comma, is_number, is_observed_number
 
 # Shorter runs of whole numbers are often data.
 _SHORTEST_COUNT = 3
@@ -40,12 +40,17 @@ def _is_header(fields: list[str]) -> bool:
     columns."""
     others = fields[1:]
     if not others:
-        return not is_number(fields[0])
-    if not all(is_number(text) for text in others):
+        return not _can_be_entry(fields[0])
+    if not all(_can_be_entry(text) for text in others):
         return True
     if not is_observed_number(fields[0]):
         return any(_count_from(start, others) for start in (0, 1))
     return len(fields) >= _SHORTEST_COUNT and _count_from(0, fields)
+
+
+def _can_be_entry(text: str) -> bool:
+    """Return whether a field is data; a decimal comma is refused when it is read, and is not a name."""
+    return is_number(text) or has_decimal_comma(text)
 
 
 def _count_from(start: int, fields: list[str]) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+# 1,5 and 1.234,5; 1,234 may be meant as a thousand.
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none")
 
@@ -26,3 +30,8 @@ def is_observed_number(text: str) -> bool:
     except ValueError:
         return False
     return value == value
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Return whether a field is a number as it is written in many countries, with a comma for the point."""
+    return _DECIMAL_COMMA.fullmatch(text.strip()) is not None

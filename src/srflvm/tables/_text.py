@@ -18,11 +18,14 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 from srflvm.sources import ArraySource
-from srflvm.tables._header import split_header
-from srflvm.tables._numbers import as_numbers, is_number, is_observed_number
+from srflvm.tables._delimiter import NAMES as DELIMITERS
+from srflvm.tables._delimiter import delimiter_of_lines, delimiter_of_name
+from srflvm.tables._header import Line, split_header
+from srflvm.tables._numbers import as_numbers, has_decimal_comma, is_number, is_observed_number
 from srflvm.tables._table import Reading, Table, check_asked, check_names, ignored_columns
 
 _WHOLE_NUMBERS_BELOW = 1e15
+_LINES_LOOKED_AT = 50
 
 # Spreadsheets take a field that begins with one of these for a formula.
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
@@ -81,7 +84,8 @@ class _Layout:
 
 def read(path: Path, how: Reading) -> Table:
     """Numbers and names; `original` is a `TextRows` if it is to be kept."""
-    found = lines(path)
+    lines = Lines(path)
+    found = (line for line in lines if line[1])
     header, ahead, warnings = split_header(path, found, how.header)
     layout = _lay_out(path, header, ahead[0][1], how)
     values, kept, ids, width = [], [], [], len(ahead[0][1])
@@ -98,7 +102,7 @@ def read(path: Path, how: Reading) -> Table:
         layout.columns,
         ids or None,
         layout.id_name,
-        _notes(layout, how),
+        (*_note_of_delimiter(lines), *_notes(layout, how)),
         TextRows(header, kept, layout.positions) if how.keep else None,
         warnings,
         layout.ignored,
@@ -126,27 +130,27 @@ def _lay_out(path: Path, header: list[str] | None, fields: list[str], how: Readi
     return layout
 
 
-def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Lines that are not empty, as fields, with their numbers."""
-    return (line for line in all_lines(path) if line[1])
+@dataclass
+class Lines:
+    """Lines as fields, none in an empty one, with their numbers. `delimiter` is known once one is read."""
 
+    path: Path
+    delimiter: str = ""
 
-def all_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Lines as fields, none in an empty one, with their numbers."""
-    try:
-        with _opened(path) as file:
-            reader = csv.reader(file, delimiter=delimiter(path))
-            for fields in reader:
-                yield reader.line_num, fields
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8 ({error.reason}). Save it as UTF-8.") from error
-    except (csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is damaged or not a text table ({error}).") from error
-
-
-def delimiter(path: Path) -> str:
-    """What stands between fields."""
-    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+    def __iter__(self) -> Iterator[Line]:
+        try:
+            with _opened(self.path) as file:
+                ahead = list(itertools.islice(file, _LINES_LOOKED_AT))
+                self.delimiter = delimiter_of_lines(self.path, ahead)
+                reader = csv.reader(itertools.chain(ahead, file), delimiter=self.delimiter)
+                for fields in reader:
+                    yield reader.line_num, fields
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{self.path} is not text in UTF-8 ({error.reason}). Save it as UTF-8."
+            ) from error
+        except (csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(f"{self.path} is damaged or not a text table ({error}).") from error
 
 
 def _opened(path: Path) -> IO[str]:
@@ -162,7 +166,7 @@ def _id_position(names: list[str] | None, fields: list[str], how: Reading) -> in
     if names is not None and names[0] in how.leave_out:
         return None
     unnamed = names is not None and names[0] == "" and len(names) > 1
-    return 0 if unnamed or not is_number(fields[0]) else None
+    return 0 if unnamed or not (is_number(fields[0]) or has_decimal_comma(fields[0])) else None
 
 
 def _parsed(path: Path, line: int, fields: list[str], layout: _Layout) -> FloatArray:
@@ -177,6 +181,12 @@ def _called(position: int, layout: _Layout) -> str:
 
 
 def _number(path: Path, line: int, text: str, column: str) -> float:
+    if has_decimal_comma(text):
+        raise DataError(
+            f"{path} has {text!r} in line {line}, column {column}, a number with a comma. Write numbers with "
+            "a decimal point and without separators of thousands. pandas.read_csv reads such files, with "
+            "decimal=',' and sep= what separates the fields; to_csv writes them with points."
+        )
     if not is_number(text):
         raise DataError(
             f"{path} has {text!r} in line {line}, column {column}, which is not a number. Leave entries that "
@@ -184,6 +194,13 @@ def _number(path: Path, line: int, text: str, column: str) -> float:
             "--id-column."
         )
     return as_numbers([text])[0] if is_observed_number(text) else np.nan
+
+
+def _note_of_delimiter(lines: Lines) -> tuple[str, ...]:
+    """A note if fields are separated by something else than the name of the file says."""
+    if lines.delimiter == delimiter_of_name(lines.path):
+        return ()
+    return (f"fields: separated by {DELIMITERS[lines.delimiter]}",)
 
 
 def _notes(layout: _Layout, how: Reading) -> tuple[str, ...]:
@@ -239,9 +256,11 @@ def as_text(value: np.floating) -> str:
 
 def _write_rows(path: Path, temporary: Path, header: Sequence[str] | None, rows: Iterator[list[str]]) -> None:
     with _opened_to_write(path, temporary) as file:
-        writer = csv.writer(file, delimiter=delimiter(path), lineterminator="\n")
+        writer = csv.writer(file, delimiter=delimiter_of_name(path), lineterminator="\n")
         # a carriage return ends a line for readers, but not all versions of Python quote it
-        quoting = csv.writer(file, delimiter=delimiter(path), lineterminator="\n", quoting=csv.QUOTE_ALL)
+        quoting = csv.writer(
+            file, delimiter=delimiter_of_name(path), lineterminator="\n", quoting=csv.QUOTE_ALL
+        )
         for row in itertools.chain([] if header is None else [header], rows):
             (quoting if "\r" in "".join(row) else writer).writerow(row)
 

@@ -52,7 +52,7 @@ def _from_text(path: Path, n_rows: int, column: str | None) -> np.ndarray:
 
 def _text_rows(path: Path) -> list[list[str]]:
     """Lines as fields. In one column an empty line before the last label is a row without a label."""
-    rows = [fields for _, fields in _text.all_lines(path)]
+    rows = [fields for _, fields in _text.Lines(path)]
     while rows and not rows[-1]:
         rows.pop()
     if all(len(fields) <= 1 for fields in rows):
