@@ -88,3 +88,92 @@ def test_links_lead_somewhere(name):
         target = page.parent / link["path"] if link["path"] else page
         assert target.exists(), link.group()
         assert not link["anchor"] or link["anchor"] in anchors(target), link.group()
+
+
+RESULTS = ROOT / "docs" / "results"
+_NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\d)")
+
+
+def measured():
+    """Rows of the table of figures in README, by their first column: the other columns."""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("## Measured")[1].split("## Limits")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in rows[0]] == ["data", "what", "here", "for comparison", "page"]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def rows_of(page):
+    """Rows of the table of a results page, by their first column."""
+    lines = (RESULTS / page).read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return {row[0]: row[1:] for row in rows}
+
+
+def is_rounded(quoted, exact):
+    """Whether a number is another one with fewer digits; halves may be rounded either way."""
+    return abs(float(quoted) - float(exact)) <= 0.5 * 10.0 ** -len(quoted.partition(".")[2]) + 1e-9
+
+
+@pytest.mark.parametrize("row", measured(), ids=lambda row: f"{row[0]}: {row[1]}")
+def test_figures_are_those_of_the_page_that_is_named(row):
+    _, _, here, comparison, page = row
+    (link,) = _LINK.finditer(page)
+    known = _NUMBER.findall((ROOT / link["path"]).read_text(encoding="utf-8"))
+    for figure in _NUMBER.findall(f"{here} {comparison}"):
+        assert any(is_rounded(figure, number) for number in known), (figure, link["path"])
+
+
+def test_neighbours_against_t_sne_are_the_same_figures_everywhere():
+    rows = measured()[:3]
+    comparison = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    for name, (_, _, here, beside, page) in zip(("digits", "MNIST-1000", "CIFAR-2000"), rows, strict=True):
+        assert "results/embedding.md" in page
+        found = rows_of("embedding.md")[name]
+        tsne = beside.removeprefix("t-SNE ")
+        assert is_rounded(here, found[0].split(" / ")[0]), name
+        assert is_rounded(tsne, found[1]), name
+        assert f"{tsne} against {here}" in " ".join(comparison.split()), name
+
+
+@pytest.mark.parametrize(("start", "first"), [("photographs", 0), ("faces", 3)])
+def test_no_imputer_that_does_better_is_left_out(start, first):
+    (row,) = [row for row in measured() if row[0].startswith(start)]
+    methods = {"soft-impute": "SoftImpute", "chained-ridge": "chained ridge", "bayesian-pca": "Bayesian PCA"}
+    errors = {name: cells[first : first + 3] for name, cells in rows_of("imputation.md").items()}
+    assert all(map(is_rounded, row[2].split("; "), errors["SRFLVMImputer"]))
+    for share in range(3):
+        rivals = {name: float(cells[share]) for name, cells in errors.items() if name in methods}
+        best = min(rivals, key=lambda name: rivals[name])
+        assert methods[best] in row[3], share
+        quoted = row[3].split(methods[best])[1].split(",")[0].split("; ")[share].split()[-1]
+        assert is_rounded(quoted, errors[best][share]), (best, share)
+
+
+def test_comparison_figures_are_those_of_the_results():
+    text = " ".join((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8").split())
+    known = [
+        n
+        for name in ("embedding", "against", "table1")
+        for n in _NUMBER.findall((RESULTS / f"{name}.md").read_text(encoding="utf-8"))
+    ]
+    for figure in _NUMBER.findall(text):
+        assert any(is_rounded(figure, number) for number in known), figure
+
+
+def test_the_paper_is_cited():
+    texts = {
+        name: (ROOT / name).read_text(encoding="utf-8")
+        for name in ("README.md", "docs/index.md", "docs/theory.md", "docs/how-to/paper.md")
+    }
+    for name, text in {**texts, "SRFLVM": SRFLVM.__doc__}.items():
+        said = " ".join(text.split())
+        assert "arXiv:2410.17700" in said, name
+        for author in ("Li", "Lin", "Liu", "Zhang", "Olmos", "Djurić"):
+            assert f" {author}" in said, (name, author)
+
+
+def test_new_rows_of_t_sne_are_not_denied():
+    for name in ("README.md", "docs/comparison.md"):
+        said = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        assert "openTSNE" in said, name
+        assert "t-SNE has no map for new rows" not in said, name

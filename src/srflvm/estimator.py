@@ -164,7 +164,8 @@ class SRFLVM(Queries):
 
     References
     ----------
-    "Scalable random feature latent variable models", which extends G. W. Gundersen, M. M. Zhang and
+    Y. Li, Z. Lin, Y. Liu, M. M. Zhang, P. M. Olmos and P. M. Djurić, "Scalable random feature latent
+    variable models", arXiv:2410.17700, 2024, which extends G. W. Gundersen, M. M. Zhang and
     B. E. Engelhardt, "Latent variable modeling with random features", AISTATS 2021.
 
     Examples
