@@ -11,7 +11,7 @@ from srflvm._version import __version__
 if TYPE_CHECKING:
     from srflvm import likelihoods
     from srflvm.estimator import SRFLVM
-    from srflvm.exceptions import DataError, ModelFileError, NumericalError
+    from srflvm.exceptions import DataError, FallingBoundWarning, ModelFileError, NumericalError
     from srflvm.imputer import SRFLVMImputer
     from srflvm.persistence import load
     from srflvm.progress import Progress
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SRFLVM",
     "DataError",
+    "FallingBoundWarning",
     "ModelFileError",
     "NumericalError",
     "Progress",
@@ -34,6 +35,7 @@ __all__ = [
 _MODULES = {
     "SRFLVM": "estimator",
     "DataError": "exceptions",
+    "FallingBoundWarning": "exceptions",
     "ModelFileError": "exceptions",
     "NumericalError": "exceptions",
     "Progress": "progress",

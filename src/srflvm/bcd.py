@@ -40,6 +40,11 @@ Update = Callable[[Array, State, Any], State]
 
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 
+# The median size of the difference of two draws from N(0, 1), and how many standard errors of the difference
+# of two means a bound has to fall by before it is told.
+_MEDIAN_DIFFERENCE = 0.954
+_NOISE_LEVELS = 5.0
+
 
 class Outcome(NamedTuple):
     """What one sweep did to a block: the mean bound of its steps, and how many steps were dropped."""
@@ -250,24 +255,26 @@ def advance(
     *,
     n_sweeps: int,
     schedule: Schedule,
-    tolerance: float = 0.0,
+    tolerance: float | Callable[[float], float] = 0.0,
     window: int = 5,
     fewest_sweeps: int = 0,
     callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Take `run` up to `n_sweeps` further.
 
-    Stops early when the smoothed bound has stopped rising (`has_converged`) and the run has made
-    `fewest_sweeps`, when a callback returns True, or on Ctrl-C after at least one sweep, which is swallowed
-    and noted in `Run.interrupted`. The random numbers of a sweep depend on `key` and on the sweep's number
-    only: stopping and going on changes nothing.
+    Stops early when the smoothed bound has stopped rising (`has_converged`), has not fallen (`fall`) and the
+    run has made `fewest_sweeps`; when a callback returns True; or on Ctrl-C after at least one sweep, which
+    is swallowed and noted in `Run.interrupted`. The tolerance may be a function of the best bound so far. The
+    random numbers of a sweep depend on `key` and on the sweep's number only: stopping and going on changes
+    nothing.
     """
     callbacks = tuple(callbacks)
     run = replace(run, interrupted=False, stopped=False)
     for _ in range(n_sweeps):
         try:
             swept = _one_sweep(model, run, key, data, schedule)
-            is_flat = has_converged(swept.history, tolerance, window)
+            most = tolerance(swept.best) if callable(tolerance) else tolerance
+            is_flat = has_converged(swept.history, most, window) and fall(swept.history, window) == 0.0
             run = replace(swept, converged=is_flat and swept.n_sweeps >= fewest_sweeps)
             wishes = [bool(callback(run)) for callback in callbacks]
             run = replace(run, stopped=any(wishes))
@@ -288,6 +295,23 @@ def has_converged(history: Sequence[float], tolerance: float, window: int) -> bo
     recent = sum(history[-window:]) / window
     before = sum(history[-2 * window : -window]) / window
     return recent - before < tolerance * window
+
+
+def fall(history: Sequence[float], window: int) -> float:
+    """Return by how much the bound has fallen below its highest level, zero if noise may explain it.
+
+    Levels are means of `window` sweeps. Differences between neighbouring sweeps tell the noise: their median
+    size is little moved by a trend.
+    """
+    values = np.asarray(history, float)
+    values = values[np.isfinite(values)]
+    if len(values) < 2 * window:
+        return 0.0
+    sums = np.cumsum(np.insert(values, 0, 0.0))
+    levels = (sums[window:] - sums[:-window]) / window
+    drop = float(np.max(levels) - levels[-1])
+    deviation = float(np.median(np.abs(np.diff(values)))) / _MEDIAN_DIFFERENCE
+    return drop if drop > _NOISE_LEVELS * deviation * math.sqrt(2.0 / window) else 0.0
 
 
 def _one_sweep(model: Model, run: Run, key: Array, data: Any, schedule: Schedule) -> Run:

@@ -12,7 +12,7 @@ from srflvm import _validation as check
 from srflvm import fitting, parallel, resolving, stochastic, streams
 from srflvm._inputs import read_source
 from srflvm._types import FloatArray
-from srflvm.exceptions import NotInMemoryError
+from srflvm.exceptions import FallingBoundWarning, NotInMemoryError
 from srflvm.fit_contract import Fitted
 from srflvm.fitted import record
 from srflvm.journal import open_journal
@@ -21,6 +21,7 @@ from srflvm.posing import check_processes, kind_of_fit, pose
 from srflvm.queries import Queries
 from srflvm.row_tables import RowTable
 from srflvm.sources import Source
+from srflvm.units import warn_of_units
 from srflvm.warning_location import warn_caller
 
 
@@ -79,10 +80,12 @@ class SRFLVM(Queries):
         epochs, that is passes over all rows; "auto" makes at most 10, and fewer for more than 20 000 rows,
         down to 2.
     tol : float, default=1e-3
-        Stop when the bound per entry rises by less than this a sweep, averaged over five sweeps (three, where
-        less than 20 are to be made), or in batches by less than this an epoch. Of a `max_iter` of 20 or more
-        for complete Gaussian data, nine tenths are always made; of small tables with sites also of "auto".
-        0 never stops early.
+        Stop when the bound rises by less than this share of what the entries tell in a sweep, averaged over
+        five sweeps (three, where less than 20 are to be made), or in batches in an epoch. Entries tell what
+        the bound is above the log likelihood of columns that stay at their levels, and at most a nat each:
+        Gaussian data with one noise count as a nat an entry, sparse counts as far less. Of a `max_iter` of
+        20 or more for complete Gaussian data, nine tenths are always made; of small tables with sites also of
+        "auto". 0 never stops early.
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
@@ -95,9 +98,9 @@ class SRFLVM(Queries):
         keep neighbours better and cost time and memory. "auto" is 5000, and 2000 in batches where every
         entry has a site.
     learning_rate : float or "auto", default="auto"
-        Step size of the gradient steps, decaying along a cosine. "auto" is 0.05 for complete Gaussian data
-        with one noise and for small tables with sites, that is less than 1000 rows of other likelihoods and
-        at most 128 columns of each, and 0.02 for all others.
+        Step size of the gradient steps, decaying along a cosine. "auto" is 0.05 for Gaussian data with one
+        noise and for small tables with sites, that is less than 1000 rows of other likelihoods and at most
+        128 columns of each, and 0.02 for all others.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the large matrix products of the fit, and with sites of the weights that follow from
         them. Factorisations, sums over all entries and everything after the fit are in float64 either way.
@@ -129,14 +132,15 @@ class SRFLVM(Queries):
     n_samples_seen_ : int
         Rows that the model has learned from, over all calls of `partial_fit`.
     converged_ : bool
-        Whether `tol` was reached.
+        Whether `tol` was reached; never if the bound fell by more than its noise.
     interrupted_ : bool
         Whether the fit was ended early by Ctrl-C; the best state so far was kept.
     start_ : str
         Which start won.
     start_elbos_ : dict
         The bound that each start had reached when it was last compared (scaled to all rows, if the race
-        was run on landmarks). Fits by sites race on a Gaussian pilot of the data, with bounds of its own.
+        was run on landmarks). Fits by sites race on a Gaussian pilot of the data: its starts are shown as far
+        behind the first bound of the fit as they were behind the pilot's winner.
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
     noise_variance_ : float or ndarray (M,)
@@ -274,12 +278,11 @@ class SRFLVM(Queries):
         source = read_source(self, Y, mask, reset=True)
         choice = choosing.choose(self.likelihood, source.n_columns, getattr(self, "feature_names_in_", None))
         check_processes(self, choice, source.n_rows)
+        warn_of_units(source, choice, getattr(self, "feature_names_in_", None))
         with parallel.guarded(self.checkpoint_dir):
             fitted = self._fitted_by_processes(source, choice, sizes)
         record(self, fitted)
-        ended = fitted.converged or fitted.interrupted or fitted.stopped
-        if self.max_iter != "auto" and self.tol > 0 and not ended:
-            self._warn_not_converged(len(fitted.history))
+        self._warn_of_end(fitted)
         return self
 
     def partial_fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
@@ -361,10 +364,23 @@ class SRFLVM(Queries):
         choice = choosing.choose(self.likelihood, n_columns, None)
         return resolving.memory_needed(self, kind_of_fit(self, choice, holes), n_rows, n_columns)
 
-    def _warn_not_converged(self, n_iter: int) -> None:
-        warn_caller(
-            f"The bound was still rising by more than tol={self.tol} per entry and sweep (in batches: and "
-            f"epoch) after {n_iter} of them, when max_iter={self.max_iter} was reached. Increase max_iter or "
-            "tol.",
-            ConvergenceWarning,
-        )
+    def _warn_of_end(self, fitted: Fitted) -> None:
+        """Warn of a bound that fell, or that was still rising when the sweeps asked for were made."""
+        if fitted.falls:
+            fall = max(fitted.falls, key=lambda one: one.drop)
+            warn_caller(
+                f"The bound fell by {fall.drop:.3g} nats an entry in the stage {fall.stage!r}, more than its "
+                "noise. The best state was kept, but it may be far from what the data allow. Use a smaller "
+                "learning_rate (a fifth of the present one, and a larger max_iter), dtype='float64', or "
+                "another likelihood for columns that do not suit theirs.",
+                FallingBoundWarning,
+            )
+            return
+        ended = fitted.converged or fitted.interrupted or fitted.stopped
+        if self.max_iter != "auto" and self.tol > 0 and not ended:
+            warn_caller(
+                f"The bound was still rising by more than tol={self.tol} of what the entries tell in a sweep "
+                f"(in batches: in an epoch) after {len(fitted.history)} of them, when "
+                f"max_iter={self.max_iter} was reached. Increase max_iter or tol.",
+                ConvergenceWarning,
+            )

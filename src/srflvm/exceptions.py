@@ -24,5 +24,9 @@ class NotInMemoryError(DataError):
     """A fit of all rows at once needs all of Y as an array."""
 
 
+class FallingBoundWarning(UserWarning):
+    """The evidence lower bound fell during a fit by more than its noise."""
+
+
 # What a user can put right. Anything else is a defect, and its traceback is worth having.
 EXPECTED = (ImportError, MemoryError, NumericalError, OSError, ValueError)

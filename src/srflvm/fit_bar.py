@@ -42,7 +42,7 @@ class FitBar:
 
     def _pace(self, progress: Progress) -> str:
         """Speed since the stage's first sweep, for that one may have been compiling."""
-        bound = f"bound/entry {progress.elbo / progress.n_entries:.4f}"
+        bound = progress.bound_per_entry
         first = self._first.setdefault(progress.stage, progress)
         sweeps, seconds = progress.iteration - first.iteration, progress.seconds - first.seconds
         if sweeps == 0 or seconds <= 0:

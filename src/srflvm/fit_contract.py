@@ -46,6 +46,14 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Fall:
+    """A stage over which the bound fell, and by how many nats an entry."""
+
+    stage: str
+    drop: float
+
+
+@dataclass(frozen=True)
 class Fitted:
     """A finished fit. Bounds are totals over all entries, in the units of the data; `stream` is
     what further rows are added to, if it was fitted in batches; `sizes` are size factors of the rows."""
@@ -63,3 +71,4 @@ class Fitted:
     start_elbos: dict[str, float] = field(default_factory=dict)
     stream: Stream | None = None
     sizes: FloatArray | None = None
+    falls: tuple[Fall, ...] = ()

@@ -16,9 +16,9 @@ from srflvm.compiling import one_blas_thread
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
-from srflvm.fit_contract import Fitted, Options
+from srflvm.fit_contract import Fall, Fitted, Options
 from srflvm.problems import Problem
-from srflvm.progress import Callback, Progress
+from srflvm.progress import PILOT, Callback, Progress
 
 # More rows than this: a neighbour start is usually made on a random subset whose model places the others.
 MOST_LANDMARKS = 5000
@@ -77,6 +77,8 @@ class _Course:
     def __init__(self, problem: Problem, options: Options, rng: np.random.RandomState):
         self.problem, self.options, self.rng = problem, options, rng
         self.n_rejected = 0
+        self.falls: list[Fall] = []
+        self.raced_on_pilot = False
         self.settings = blocks.Settings(options.frequency_sampling, options.n_samples, problem.layer)
         self.model = blocks.build_model(self.settings)
         self.fit_data = problem.fit_data(options.dtype)
@@ -169,7 +171,8 @@ class _Course:
 
     def _heat(self, entrant: Entrant) -> Entrant:
         n_sweeps = min(SWEEPS_PER_HEAT, self.options.max_iter - entrant.run.n_sweeps)
-        return self._advance(entrant, n_sweeps, f"start {entrant.name}")
+        pilot = "pilot " if self.options.stage == PILOT else ""
+        return self._advance(entrant, n_sweeps, f"{pilot}start {entrant.name}")
 
     def _bounds(self, entrants: list[Entrant]) -> dict[str, float]:
         return {entrant.name: self.problem.in_data_units(entrant.run.best) for entrant in entrants}
@@ -187,6 +190,7 @@ class _Course:
         latents = {"latent_mean": placed.mean, "latent_factor": factor}
         state = fitted.state | layer | {name: self._shard(own) for name, own in latents.items()}
         self.n_rejected += fitted.n_rejected
+        self.falls += fitted.falls
         n_skipped = int(_LANDMARK_SHARE * self.options.max_iter)
         entrant = replace(self.enter(f"landmarks, {fitted.start}", state), n_skipped=n_skipped)
         if fitted.interrupted or fitted.stopped:
@@ -207,11 +211,12 @@ class _Course:
     def _enter_from_pilot(self, pilot: Problem) -> tuple[Entrant, dict[str, float]]:
         """Fit the working data as if they were Gaussian, which is fast, and go on from its latents."""
         n_frequencies = self.options.n_pilot_frequencies
-        options = replace(self.options, stage="pilot", n_frequencies=n_frequencies)
+        options = replace(self.options, stage=PILOT, n_frequencies=n_frequencies)
         course = _Course(pilot, options, self.rng)
         winner, bounds = course.find_start()
         winner = course.finish(winner)
         self.n_rejected += course.n_rejected
+        self.falls += course.falls
         state = winner.run.state
         entrant = self._enter_at(winner.name, np.asarray(state["latent_mean"], np.float64))
         own = entrant.run.state | {"latent_factor": state["latent_factor"]}
@@ -219,14 +224,20 @@ class _Course:
         entrant = replace(self.enter(winner.name, own), n_skipped=n_skipped)
         if winner.run.ended_early:
             entrant = _ended_like(self._advance(entrant, 1, self.options.stage), [winner.run])
-        return entrant, bounds
+        self.raced_on_pilot = True
+        share = self.problem.n_entries / pilot.n_entries
+        return entrant, {name: share * (bound - max(bounds.values())) for name, bound in bounds.items()}
 
     def finish(self, entrant: Entrant) -> Entrant:
         """Go on to the end."""
         if entrant.run.ended_early:
             return entrant
         n_sweeps = self.options.max_iter - entrant.n_skipped - entrant.run.n_sweeps
-        return self._advance(entrant, n_sweeps, self.options.stage, self.options.tol)
+        finished = self._advance(entrant, n_sweeps, self.options.stage, self.options.tol)
+        drop = bcd.fall(finished.run.history, self._window(entrant))
+        if drop > 0.0:
+            self.falls.append(Fall(self.options.stage, drop / self.problem.n_entries))
+        return finished
 
     def _advance(self, entrant: Entrant, n_sweeps: int, stage: str, tol: float = 0.0) -> Entrant:
         reporters = [self._reporter(c, stage, entrant.n_skipped) for c in self.options.callbacks]
@@ -248,7 +259,7 @@ class _Course:
                 self.fit_data,
                 n_sweeps=n_sweeps,
                 schedule=bcd.Schedule(self.options.learning_rate, self.options.max_iter, entrant.n_skipped),
-                tolerance=tol * self.problem.n_entries,
+                tolerance=lambda bound: tol * self.problem.information(self.problem.in_data_units(bound)),
                 window=self._window(entrant),
                 fewest_sweeps=int(self.options.settling_share * self.options.max_iter) - entrant.n_skipped,
                 callbacks=[report, *more_callbacks],
@@ -287,6 +298,10 @@ class _Course:
         mean, factor = (array.astype(np.float64) for array in own)
         latents = Embedding(mean, blocks.cholesky_factor(factor))
         posterior, embedding = self.problem.freeze(run.state, latents, self.settings, self.rng)
+        if self.raced_on_pilot:
+            # its bounds are those of other data, and tell how far each start was behind the winner
+            first = next((bound for bound in run.history if np.isfinite(bound)), run.best)
+            bounds = {name: self.problem.in_data_units(first) + behind for name, behind in bounds.items()}
         return Fitted(
             posterior=posterior,
             embedding=embedding,
@@ -300,6 +315,7 @@ class _Course:
             start=entrant.name,
             start_elbos=bounds,
             sizes=self.problem.row_sizes,
+            falls=tuple(self.falls),
         )
 
 

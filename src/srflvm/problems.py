@@ -78,6 +78,14 @@ class Problem(Protocol):
         """The embedding that a posterior gives to the rows of this process."""
         ...
 
+    def information(self, bound: float) -> float:
+        """Return how many nats the entries tell at a bound in the units of the data, at most one each.
+
+        A bound that rises by a thousandth of it has converged: entries of sparse counts tell far less than a
+        nat each.
+        """
+        ...
+
     @property
     def row_sizes(self) -> FloatArray | None:
         """Size factors of the rows, if they have any."""
@@ -114,6 +122,9 @@ class SharedProblem:
 
     def pilot(self) -> None:
         return None
+
+    def information(self, bound: float) -> float:
+        return float(self.n_entries)
 
     def fit_data(self, dtype: np.dtype) -> SharedData:
         working = self.working
@@ -181,6 +192,9 @@ class FilledProblem:
 
     def pilot(self) -> None:
         return None
+
+    def information(self, bound: float) -> float:
+        return float(self.n_entries)
 
     def fit_data(self, dtype: np.dtype) -> HoleyData:
         return HoleyData(

@@ -104,9 +104,9 @@ def settling_share(problem: Problem, max_iter: int | str) -> float:
 
 
 def learning_rate(estimator: Any, problem: Problem) -> float:
-    """The first step size. Long steps need good gradients: exact ones, or of most columns at once."""
+    """Return the first step size. Long steps need good gradients: of all columns, or of most at once."""
     if estimator.learning_rate == "auto":
-        return 0.05 if isinstance(problem, SharedProblem) or _has_cheap_sites(problem) else 0.02
+        return 0.02 if isinstance(problem, SiteProblem) and not _has_cheap_sites(problem) else 0.05
     return float(estimator.learning_rate)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -80,6 +80,23 @@ class SiteProblem:
     @property
     def n_entries(self) -> int:
         return int(sum(np.sum(rows.observed) for rows in self.encoded))
+
+    def information(self, bound: float) -> float:
+        return float(np.clip(bound - self._log_likelihood_at_levels, 0.0, self.n_entries))
+
+    @cached_property
+    def _log_likelihood_at_levels(self) -> float:
+        """log p of the data, in their units, if every column stays at its level."""
+        total = 0.0
+        with jax.enable_x64(True):
+            for group, rows, level, learned in zip(
+                self.layout.groups, self.encoded, self.levels, self.parameters, strict=True
+            ):
+                constants = {n: np.where(rows.observed, v, 1.0) for n, v in rows.constants.items()}
+                y = np.where(rows.observed, rows.y, 0.0)
+                values = group.likelihood.log_prob(y, level + rows.offset, {**constants, **learned})  # pyright: ignore
+                total += float(np.sum(np.where(rows.observed, values, 0.0)))
+        return self.in_data_units(total)
 
     @property
     def row_sizes(self) -> FloatArray | None:

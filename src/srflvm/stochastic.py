@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from srflvm import _likelihood_choice as choosing
-from srflvm import fitting, resolving
+from srflvm import bcd, fitting, resolving
 from srflvm._types import FloatArray
 from srflvm._validation import refuse_warm_batches
 from srflvm.batches import Epoch, Gathered, Kind, Model, Stream, Sums, with_anchors
 from srflvm.embedding import Embedding
 from srflvm.exceptions import NumericalError
-from srflvm.fit_contract import Fitted, Options
+from srflvm.fit_contract import Fall, Fitted, Options
 from srflvm.fitted import latents_and_likelihood
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.journal import Journal
@@ -116,7 +116,8 @@ def fit(
     )
     options = options_for(problem, index)
     landmarks = fitting.fit(problem, replace(options, stage="landmarks"), rng)
-    course = _Course(table, found, batching, options, rng, landmarks.posterior)
+    information = problem.information(landmarks.elbo) / problem.n_entries * found.n_observed
+    course = _Course(table, found, batching, options, rng, landmarks.posterior, information)
     course.begin(index, Y)
     if not (landmarks.interrupted or landmarks.stopped):
         course.run()
@@ -139,7 +140,9 @@ class _Course:
         options: Options,
         rng: np.random.RandomState,
         posterior: Any,
+        information: float,
     ):
+        self.information = information
         self.table, self.found, self.batching = table, found, batching
         self.options, self.rng = options, rng
         self.kind = kind_of(posterior, options.dtype, batching.n_rows)
@@ -214,7 +217,7 @@ class _Course:
         self.model = self.model._replace(posterior=with_anchors(self.model.posterior, placed.mean))
         if self.options.tol > 0.0 and len(self.history) > 1:
             rise = self.history[-1] - self.history[-2]
-            self.converged = rise < self.options.tol * self.found.n_observed
+            self.converged = abs(rise) < self.options.tol * self.information
 
     def _report(self, number: int, bound: float, seconds: float) -> bool:
         n_batches = -(-self.table.n_rows // self.batching.n_rows)
@@ -246,8 +249,13 @@ class _Course:
             interrupted=landmarks.interrupted or self.interrupted,
             stopped=landmarks.stopped or self.stopped,
             stream=Stream(sums, self.model.divergence),
+            falls=self._falls(landmarks),
             sizes=None if landmarks.sizes is None else np.concatenate(sizes),
         )
+
+    def _falls(self, landmarks: Fitted) -> tuple[Fall, ...]:
+        drop = bcd.fall(self.history, 1) / self.found.n_observed
+        return (*landmarks.falls, Fall("batches", drop)) if drop > 0.0 else landmarks.falls
 
     def _whole_history(self, landmarks: Fitted, elbo: float) -> FloatArray:
         """The bounds of the epochs; of the landmarks' sweeps, if no epochs were asked for."""

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from srflvm._likelihood_choice import as_likelihood, choose, describe
+from srflvm._likelihood_choice import as_likelihood, choose
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
 from srflvm.likelihoods import LIKELIHOODS, Gaussian, Likelihood, standard_name
-from srflvm.likelihoods._observed import summary
 from srflvm.named import like, listed
-from srflvm.sources import ArraySource, rows_at_once
+from srflvm.sources import rows_at_once
 from srflvm.tables import Table
 
 # What may follow a colon.
@@ -24,9 +23,6 @@ _ARGUMENTS: dict[str, tuple[str, Any]] = {
     "binomial": ("n_trials", int),
     "ordinal": ("n_levels", int),
 }
-
-# Gaussian columns are not scaled one by one: the widest take over.
-_LARGE_RATIO = 100.0
 
 
 def likelihood_from(text: str) -> Likelihood:
@@ -115,8 +111,6 @@ def warnings_about(table: Table, likelihood: Any) -> Iterator[str]:
                 f"{which} whole numbers of zero or more, as counts and codes are, but are taken as gaussian. "
                 "See --likelihood and --column (such as negative-binomial, poisson, bernoulli, categorical)."
             )
-        if one == Gaussian() and isinstance(table.rows, ArraySource):
-            yield from _warning_about_spreads(some, columns, table)
 
 
 def _look_like_counts(values: FloatArray) -> np.ndarray:
@@ -124,18 +118,6 @@ def _look_like_counts(values: FloatArray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         natural = ~seen | ((values >= 0.0) & (np.floor(values) == values))
     return natural.all(axis=0) & seen.any(axis=0)
-
-
-def _warning_about_spreads(values: FloatArray, columns: np.ndarray, table: Table) -> Iterator[str]:
-    with np.errstate(invalid="ignore", over="ignore"):
-        spread = np.sqrt(summary(values).variance)
-    widest, narrowest = int(spread.argmax()), int(np.where(spread > 0.0, spread, np.inf).argmin())
-    if np.isfinite(spread).all() and spread[widest] > _LARGE_RATIO * spread[narrowest]:
-        wide, narrow = (describe(int(columns[i]), table.columns) for i in (widest, narrowest))
-        yield (
-            f"{wide} varies {spread[widest] / spread[narrowest]:.0f} times as much as {narrow} and will "
-            "dominate. Bring gaussian columns to similar units, or use --likelihood gaussian:column."
-        )
 
 
 def _names(columns: np.ndarray, table: Table) -> str:

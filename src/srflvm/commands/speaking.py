@@ -18,7 +18,7 @@ class Speaker:
 
     quiet: bool = False
     as_json: bool = False
-    _warned: set[str] = field(default_factory=set)
+    _warned: set[str] = field(default_factory=set, init=False)
 
     def note(self, text: str) -> None:
         if not self.quiet:

@@ -29,7 +29,8 @@ def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes 
     progress : sequence of Progress, default=None
         What a fit with `callbacks=[progress.append]` has collected in a list. The bound is then drawn against
         the seconds that the sweeps took, a curve for each stage: every start, the landmarks, the fit. The
-        first sweep compiles, and is the longest.
+        first sweep compiles, and is the longest. The bounds of a pilot, which are those of a Gaussian fit,
+        are moved so that its last is the first of the fit.
     ax : Axes, default=None
         Where to draw; None makes a figure.
     """
@@ -59,12 +60,23 @@ def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes 
 def _stages(progress: Sequence[Progress], ax: Axes) -> Axes:
     if not progress:
         raise ValueError("progress is empty: collect it with callbacks=[progress.append] in the fit.")
+    shift = _shift_of_pilot(progress)
     for index, stage in enumerate(dict.fromkeys(report.stage for report in progress)):
         reports = [report for report in progress if report.stage == stage]
         seconds = [report.seconds for report in reports]
-        bounds = [report.elbo / report.n_entries for report in reports]
-        ax.plot(seconds, bounds, color=colour(index), marker=".", label=stage)
+        bounds = [report.elbo / report.n_entries + shift * report.is_pilot for report in reports]
+        label = f"{stage} (moved)" if reports[0].is_pilot else stage
+        ax.plot(seconds, bounds, color=colour(index), marker=".", label=label)
     return finish_curves(ax, "seconds of sweeps", _BOUND)
+
+
+def _shift_of_pilot(progress: Sequence[Progress]) -> float:
+    """Return what moves the pilot's last bound per entry to the first one after it."""
+    pilot = [index for index, report in enumerate(progress) if report.is_pilot]
+    if not pilot or pilot[-1] + 1 == len(progress):
+        return 0.0
+    last, first = progress[pilot[-1]], progress[pilot[-1] + 1]
+    return first.elbo / first.n_entries - last.elbo / last.n_entries
 
 
 def relevance(model: Any, *, ax: Axes | None = None) -> Axes:
