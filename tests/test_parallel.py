@@ -11,7 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from srflvm import launching, parallel, watchdog
+from srflvm import joining, launching, parallel, watchdog
+from srflvm.commands import fit as fit_command
 
 
 def test_one_process_exchanges_nothing():
@@ -103,6 +104,116 @@ def test_ctrl_c_is_passed_on_and_told_by_the_exit_code(tmp_path, monkeypatch):
     monkeypatch.setattr(launching.time, "sleep", press_once)
     assert launching.run_workers([worker(code)], "") == launching.INTERRUPTED
     assert ended.exists()
+
+
+@pytest.fixture
+def taken():
+    """The address of a port that another program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def start_alone(*arguments, **options):
+    """Another process that starts as one of two, and does not get its peer."""
+    code = f"from srflvm import parallel\nparallel.start(*{arguments!r}, **{options!r})"
+    return subprocess.run(worker(code), capture_output=True, text=True, timeout=60)
+
+
+def test_a_port_that_is_taken_is_refused_by_name(taken):
+    found = start_alone(taken, 2, 0)
+    assert found.returncode == 1
+    assert f"cannot listen on the port of the coordinator {taken}" in found.stderr.splitlines()[-1]
+
+
+def test_an_address_where_nobody_answers_is_named_in_time():
+    nowhere = f"127.0.0.1:{launching.free_port()}"
+    began = time.monotonic()
+    found = start_alone(nowhere, 2, 1, connect_timeout=2.0)
+    assert time.monotonic() - began < 30
+    assert found.returncode == 1
+    last = found.stderr.splitlines()[-1]
+    assert last.startswith(f"ConnectionError: Process 1 cannot reach process 0 at {nowhere}")
+    assert "within 2 s" in last
+
+
+def test_process_0_does_not_wait_for_ever_for_the_others():
+    here = f"127.0.0.1:{launching.free_port()}"
+    found = start_alone(here, 2, 0, connect_timeout=1.0)
+    assert found.returncode == 1
+    (line,) = (line for line in found.stderr.splitlines() if line.startswith("Error: "))
+    assert f"not all processes have met at {here} within 1 s" in line
+
+
+def test_whoever_waits_says_for_what_and_goes_on_when_it_comes(monkeypatch, capfd):
+    monkeypatch.setattr(joining, "_SECONDS_BEFORE_A_NOTICE", 0.1)
+    port = launching.free_port()
+    address = f"127.0.0.1:{port}"
+    servers = []
+    later = threading.Timer(0.8, lambda: servers.append(socket.create_server(("127.0.0.1", port))))
+    later.start()
+    joining.wait_for_first(address, 3, 20.0)
+    later.join()
+    servers[0].close()
+    assert (
+        capfd.readouterr().err
+        == f"Note: process 3 waits for process 0 at {address} and gives up after 20 s.\n"
+    )
+
+
+@pytest.mark.parametrize("address", ["host", "host:", ":55527", "host:port", "host:70000"])
+def test_an_address_without_a_port_is_refused(address):
+    with pytest.raises(ValueError, match="not of the form host:port"):
+        joining.split_address(address)
+
+
+def test_notices_of_workers_are_shown_at_once(capfd, tmp_path):
+    gate = tmp_path / "shown"
+    code = (
+        "import pathlib, sys, time\nprint('Note: waits', file=sys.stderr, flush=True)\n"
+        f"while not pathlib.Path({str(gate)!r}).exists():\n    time.sleep(0.02)"
+    )
+    shown = []
+
+    def watch():
+        while not shown:
+            time.sleep(0.05)
+            shown.extend(capfd.readouterr().err.splitlines())
+        gate.touch()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    assert launching.run_workers([worker(code)], "") == 0
+    watching.join()
+    assert shown == ["Note: waits"]
+
+
+def test_a_port_refused_inside_jax_is_named(capfd):
+    said = "E1118 01:48:26 add_port.cc:83] Failed to add port to server: No address added for '[::]:23453'"
+    code = f"import os, sys; print({said!r}, file=sys.stderr, flush=True); os.kill(os.getpid(), 11)"
+    assert launching.run_workers([worker(code)], "") == watchdog.EXIT_CODE
+    assert "process 0 cannot listen on [::]:23453" in capfd.readouterr().err
+
+
+def test_processes_of_this_machine_try_another_port(taken, monkeypatch, capfd):
+    """The first port that is taken for free is in use when process 0 comes to listen on it."""
+    free = launching.free_port()
+    ports = [int(taken.rpartition(":")[2]), free]
+    monkeypatch.setattr(launching, "free_port", lambda: ports.pop(0))
+    monkeypatch.setattr(launching, "_SECONDS_TO_END", 0.5)
+
+    def command(job, peers):
+        if peers.index > 0:
+            return worker("")
+        said = f"print('listens on', {peers.coordinator!r})"
+        return worker(
+            f"import sys\nfrom srflvm import joining\ntry:\n    joining.check_port({peers.coordinator!r})\n"
+            f"except joining.PortTakenError:\n    sys.exit({launching.PORT_TAKEN})\n{said}"
+        )
+
+    monkeypatch.setattr(fit_command, "_command", command)
+    job = fit_command.Job("rows.npy", "model.srflvm", {})
+    assert fit_command._run_here(job, 2, fit_command.Peers()) == 0
+    assert capfd.readouterr() == (f"listens on 127.0.0.1:{free}\n", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no batch work")

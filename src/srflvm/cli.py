@@ -101,6 +101,10 @@ def fit(
             min=1.0, help="Seconds without progress after which all end.", rich_help_panel=_PROCESSES
         ),
     ] = 300.0,
+    connect_timeout: Annotated[
+        float,
+        typer.Option(min=1.0, help="Seconds to wait for processes to start.", rich_help_panel=_PROCESSES),
+    ] = 60.0,
 ) -> None:
     """Fit a model to a table and write it to a file."""
     from srflvm.commands import fit
@@ -116,7 +120,7 @@ def fit(
         {"id_column": id_column, "leave_out": leave_out or (), "header": header, "layer": layer},
         {"quiet": quiet, "as_json": as_json},
     )
-    by_hand = fit.Peers(coordinator, process_count, process_index, peer_timeout)
+    by_hand = fit.Peers(coordinator, process_count, process_index, peer_timeout, connect_timeout)
     raise typer.Exit(fit.run(job, by_hand, n_processes=processes, distributed=distributed, force=force))
 
 

@@ -22,9 +22,11 @@ from typing import IO
 
 import numpy as np
 
+from srflvm.joining import NOTICE
 from srflvm.watchdog import EXIT_CODE as PEER_LOST
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
+PORT_TAKEN = 76  # the exit code of a worker that cannot listen on its port
 
 # When one worker has failed the others get so long to say why, and to end.
 _SECONDS_TO_END = 10.0
@@ -34,6 +36,7 @@ _MOST_LINES_KEPT = 200
 # What the runtimes below JAX print of their own accord.
 _RUNTIME_TALK = re.compile(r"\[Gloo\]|[IWEF]\d{4} \d\d:")
 _ENDED_BY_JAX = "JAX distributed service detected fatal errors"
+_REFUSED_PORT = re.compile(r"Failed to add port to server: .* for '(.+)'")
 
 
 @dataclass
@@ -46,11 +49,17 @@ class Worker:
     readers: list[threading.Thread] = field(default_factory=list)
 
     def read_output(self) -> None:
-        """Relay standard output, and keep standard error."""
-        for stream, take in ((self.process.stdout, _relay), (self.process.stderr, self.errors.append)):
+        """Relay standard output and notices, and keep the rest of standard error."""
+        for stream, take in ((self.process.stdout, _relay), (self.process.stderr, self._take_error)):
             reader = threading.Thread(target=_read, args=(stream, take), daemon=True)
             reader.start()
             self.readers.append(reader)
+
+    def _take_error(self, line: str) -> None:
+        if line.startswith(NOTICE):
+            print(line, end="", file=sys.stderr, flush=True)
+        else:
+            self.errors.append(line)
 
     def end(self) -> None:
         """Kill it if it still runs, and read what it left."""
@@ -80,6 +89,12 @@ class Worker:
             return lines[-1].removeprefix("Error: ").strip()
         if self.was_ended_by_jax:
             return f"process {self.index} was ended by JAX: a peer was lost, or did not answer in time."
+        if port := next(filter(None, map(_REFUSED_PORT.search, self.errors)), None):
+            return (
+                f"process {self.index} cannot listen on {port[1]}, where the processes should meet: another "
+                "program, or an earlier fit, may still use that port. Give another one with --coordinator, "
+                "--process-count and --process-index."
+            )
         if code < 0:
             return f"process {self.index} was killed by {signal.Signals(-code).name}."
         return f"process {self.index} ended with code {code}:\n{said}"
@@ -91,10 +106,11 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def run_workers(commands: Sequence[Sequence[str]], advice: str) -> int:
+def run_workers(commands: Sequence[Sequence[str]], advice: str, *, silent_code: int | None = None) -> int:
     """Run all commands at once and wait for them. The exit code is 0 if all of theirs are.
 
     Ctrl-C is passed on, so that workers can end in good order, and the code is 130; a second one kills them.
+    Nothing is said of a worker that failed with `silent_code`, for a caller who then tries again.
     """
     workers = [_start(index, command, len(commands)) for index, command in enumerate(commands)]
     failed, is_interrupted = None, False
@@ -107,6 +123,8 @@ def run_workers(commands: Sequence[Sequence[str]], advice: str) -> int:
         _print_warnings(workers[0])
         return INTERRUPTED if is_interrupted else 0
     code = failed.process.returncode
+    if code == silent_code:
+        return code
     was_lost = code < 0 or code == PEER_LOST
     more = f" {advice}" if was_lost and advice not in failed.complaint else ""
     print(f"Error: {failed.complaint}{more}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ values travel as bytes, whatever JAX thinks of float64 at the time. With one pro
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import pickle
 import platform
@@ -29,6 +30,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.joining import check_port, limited_wait, wait_for_first
 from srflvm.watchdog import Watchdog, open_listener
 
 ROWS = "rows"
@@ -36,8 +38,13 @@ ROWS = "rows"
 # Seconds without progress of any process after which all of them end.
 PEER_TIMEOUT = 300.0
 
-# JAX ends a process with a long stack trace when a peer is silent for so long. The watchdog is faster.
+# Seconds to wait for process 0, and then for all others, when processes start.
+CONNECT_TIMEOUT = 60.0
+
+# JAX ends a process with a long stack trace when a peer is silent for so long, or has not come so many
+# seconds after `connect_timeout`. The watchdog and `joining` are faster.
 _JAX_HEARTBEAT_TIMEOUT = 120
+_JAX_LATER_BY = 30
 
 # What carries exchanges between devices, as errors name it. A failed exchange waits so long for the watchdog.
 _EXCHANGES = ("gloo", "nccl")
@@ -56,7 +63,7 @@ def start(
     index: int | None = None,
     *,
     peer_timeout: float = PEER_TIMEOUT,
-    connect_timeout: int = 300,
+    connect_timeout: float = CONNECT_TIMEOUT,
 ) -> None:
     """Join this process with its peers. To be called once, before anything else uses JAX.
 
@@ -73,17 +80,30 @@ def start(
     peer_timeout : float, default=300
         Seconds without progress of any process after which the fit is ended everywhere. It must be longer
         than the longest sweep. A peer that dies is noticed within seconds.
-    connect_timeout : int, default=300
-        Seconds to wait for the other processes.
+    connect_timeout : float, default=60
+        Seconds to wait for process 0, which may start later than the others, and then for all others to join.
+        Whoever waits for long says so.
+
+    Raises
+    ------
+    OSError
+        If process 0 cannot listen on its port, or another one cannot reach it. Where some never join, the
+        process is ended with a line that says so, since JAX cannot be interrupted there.
     """
+    if coordinator is not None and index is not None:
+        if index == 0:
+            check_port(coordinator)
+        else:
+            wait_for_first(coordinator, index, connect_timeout)
     _do_not_preempt()
-    jax.distributed.initialize(
-        coordinator,
-        n_processes,
-        index,
-        initialization_timeout=connect_timeout,
-        heartbeat_timeout_seconds=_JAX_HEARTBEAT_TIMEOUT,
-    )
+    with limited_wait(coordinator, index, connect_timeout):
+        jax.distributed.initialize(
+            coordinator,
+            n_processes,
+            index,
+            initialization_timeout=math.ceil(connect_timeout) + _JAX_LATER_BY,
+            heartbeat_timeout_seconds=_JAX_HEARTBEAT_TIMEOUT,
+        )
     if jax.process_count() > 1:
         _start_watchdog(coordinator, peer_timeout)
 

@@ -9,15 +9,19 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from srflvm import launching
 from srflvm.commands.speaking import Speaker
 from srflvm.exceptions import EXPECTED
+from srflvm.joining import PortTakenError
 from srflvm.tables import Reading, ending, open_table
 from srflvm.whole_files import check_target, whole_file
+
+# A port that was free may be taken until process 0 listens on it.
+_MOST_PORTS_TRIED = 5
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Peers:
     n_processes: int | None = None
     index: int | None = None
     timeout: float = 300.0
+    connect_timeout: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -64,16 +69,24 @@ def run(job: Job, peers: Peers, *, n_processes: int, distributed: bool, force: b
     ending(Path(job.data))
     check_target(Path(job.output), force=force)
     if n_processes > 1:
-        return _run_here(job, n_processes, peers.timeout)
+        return _run_here(job, n_processes, peers)
     if distributed or any(given):
         return launching.run_workers([_command(job, peers)], job.advice)
     return _fit(job)
 
 
-def _run_here(job: Job, n_processes: int, timeout: float) -> int:
-    coordinator = f"127.0.0.1:{launching.free_port()}"
-    peers = [Peers(coordinator, n_processes, index, timeout) for index in range(n_processes)]
-    return launching.run_workers([_command(job, own) for own in peers], job.advice)
+def _run_here(job: Job, n_processes: int, limits: Peers) -> int:
+    for _ in range(_MOST_PORTS_TRIED - 1):
+        code = _run_on_a_free_port(job, n_processes, limits, launching.PORT_TAKEN)
+        if code != launching.PORT_TAKEN:
+            return code
+    return _run_on_a_free_port(job, n_processes, limits, None)
+
+
+def _run_on_a_free_port(job: Job, n_processes: int, limits: Peers, silent_code: int | None) -> int:
+    here = replace(limits, coordinator=f"127.0.0.1:{launching.free_port()}", n_processes=n_processes)
+    commands = [_command(job, replace(here, index=index)) for index in range(n_processes)]
+    return launching.run_workers(commands, job.advice, silent_code=silent_code)
 
 
 def _command(job: Job, peers: Peers) -> list[str]:
@@ -109,7 +122,13 @@ def _work(job: Job, peers: Peers) -> None:
     from srflvm import parallel
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    parallel.start(peers.coordinator, peers.n_processes, peers.index, peer_timeout=peers.timeout)
+    parallel.start(
+        peers.coordinator,
+        peers.n_processes,
+        peers.index,
+        peer_timeout=peers.timeout,
+        connect_timeout=peers.connect_timeout,
+    )
     _fit(job)
 
 
@@ -126,7 +145,7 @@ def main(text: str) -> None:
         _work(Job(**job), Peers(**peers))
     except EXPECTED as error:
         print(f"Error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr, flush=True)
-        sys.exit(1)
+        sys.exit(launching.PORT_TAKEN if isinstance(error, PortTakenError) else 1)
 
 
 if __name__ == "__main__":
