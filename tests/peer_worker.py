@@ -1,23 +1,28 @@
 """One of the processes of `test_processes`, and the fit that all of them make.
 
-    python peer_worker.py PORT N_PROCESSES INDEX FOLDER [VICTIM]
+    python peer_worker.py PORT N_PROCESSES INDEX FOLDER [VICTIM [KIND]]
 
-The process whose index is VICTIM kills itself in the second sweep over all rows.
+The process whose index is VICTIM kills itself in the second sweep over all rows; with the KIND "stop" it
+stops itself there, and with "slow" it sleeps there and before it freezes, for longer than the watchdog lets
+processes wait for each other.
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from srflvm import SRFLVM, _inputs, chunked, fitting, journal, parallel, sources
+from srflvm import SRFLVM, _inputs, chunked, fitting, freezing, journal, parallel, sources, watchdog
 from srflvm.exceptions import DataError
 
 N_ROWS, N_COLUMNS = 300, 6
+
+PEER_TIMEOUT, SLOW_SECONDS = 3.0, 8.0
 
 
 def some_rows():
@@ -91,25 +96,49 @@ def check_shared_failure(index):
         parallel.together(fail_in_one)
 
 
-def main(port, n, index, folder, victim=-1):
+def be_slow(is_victim):
+    """A short limit, and a sleep in the midst of the freezing that the others wait for."""
+    freeze = freezing._full_cross
+
+    def freeze_slowly(*arguments):
+        time.sleep(SLOW_SECONDS if is_victim else 0.0)
+        return freeze(*arguments)
+
+    freezing._full_cross = freeze_slowly
+
+
+def misbehave(kind, folder):
+    (folder / "last-words").touch()
+    if kind == "slow":
+        time.sleep(SLOW_SECONDS)
+    else:
+        os.kill(os.getpid(), signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
+
+
+def main(port, n, index, folder, victim=-1, kind="kill"):
     small_settings(setattr)
-    parallel.start(f"127.0.0.1:{port}", n, index)
+    if kind == "stop":
+        watchdog._SECONDS_OF_SILENCE = 5.0
+    limit = PEER_TIMEOUT if kind == "slow" else parallel.PEER_TIMEOUT
+    parallel.start(f"127.0.0.1:{port}", n, index, peer_timeout=limit)
+    if kind == "slow":
+        be_slow(index == victim)
     if victim < 0:
         check_exchanges(index, n)
         check_shared_failure(index)
 
-    def die(progress):
+    def fail(progress):
         if (progress.stage, progress.iteration, index) == ("fit", 2, victim):
-            (folder / "last-words").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            misbehave(kind, folder)
 
     source = ReadRows(some_rows())
     _inputs.open_source = lambda Y: source
-    model = estimator(folder / "checkpoint", [die]).fit("the source")
+    model = estimator(folder / "checkpoint", [fail]).fit("the source")
     result = {"embedding": model.embedding_, "history": model.elbo_history_, "read": sorted(source.rows)}
     np.savez(folder / f"result-{index}.npz", **result)
 
 
 if __name__ == "__main__":
-    port, n, index, folder, *victim = sys.argv[1:]
-    main(int(port), int(n), int(index), Path(folder), *map(int, victim))
+    port, n, index, folder, *more = sys.argv[1:]
+    victim, kind = int(more[0]) if more else -1, more[1] if len(more) > 1 else "kill"
+    main(int(port), int(n), int(index), Path(folder), victim, kind)

@@ -268,6 +268,8 @@ def watched(monkeypatch):
     """The hub of two watchdogs and the connection of the other one; verdicts are noted, not carried out."""
     monkeypatch.setattr(watchdog, "_SECONDS_BETWEEN_BEATS", 0.02)
     monkeypatch.setattr(watchdog, "_SECONDS_OF_SILENCE", 0.5)
+    # beats that follow each other so fast are work themselves
+    monkeypatch.setattr(watchdog, "_SHARE_OF_A_CORE", 0.3)
     verdicts = []
 
     def end(self, verdict):
@@ -296,11 +298,22 @@ def wait_for(verdicts, seconds=5.0):
     return verdicts[0] if verdicts else None
 
 
-def beat_until(stop, other, rising):
+def beat_until(stop, other, rising, waiting):
     count = 0
     while not stop.wait(0.05):
         count += rising
-        other.send(count=count, doing=f"sweep {count}")
+        other.send(count=count, doing=f"sweep {count}", waiting=waiting)
+
+
+def verdict_while_beating(hub, other, verdicts, seconds, *, rising=False, waiting=True, meanwhile=time.sleep):
+    """What the hub says within some seconds in which the other process beats and this one does something."""
+    stop = threading.Event()
+    beating = threading.Thread(target=beat_until, args=(stop, other, rising, waiting))
+    beating.start()
+    meanwhile(seconds)
+    stop.set()
+    beating.join()
+    return verdicts[0] if verdicts else None
 
 
 def test_a_closed_connection_is_a_lost_process(watched):
@@ -318,16 +331,44 @@ def test_silence_is_noticed(watched):
 def test_only_lack_of_progress_is_stuck(watched, rising):
     hub, other, verdicts = watched
     hub.enter("")
-    stop = threading.Event()
-    beating = threading.Thread(target=beat_until, args=(stop, other, rising))
-    beating.start()
-    verdict = wait_for(verdicts, 2.0)
-    stop.set()
-    beating.join()
+    hub.set_waiting(True)
+    verdict = verdict_while_beating(hub, other, verdicts, 2.0, rising=rising)
     if rising:
         assert verdict is None
     else:
         assert "(process 0: beginning, process 1: sweep 0)" in verdict
+
+
+def test_a_process_that_works_by_itself_gets_longer(watched, monkeypatch):
+    hub, other, verdicts = watched
+    hub.enter("")
+    hub.set_waiting(True)
+    assert verdict_while_beating(hub, other, verdicts, 2.0, waiting=False) is None
+    monkeypatch.setattr(watchdog, "_PATIENCE_WITH_OWN_WORK", 2.0)
+    assert "is stuck" in verdict_while_beating(hub, other, verdicts, 1.0, waiting=False)
+
+
+def test_whoever_comes_to_wait_has_got_on(watched):
+    """The time that work of its own took is not counted as waiting."""
+    hub, other, verdicts = watched
+    hub.enter("")
+    assert verdict_while_beating(hub, other, verdicts, 1.5) is None
+    hub.set_waiting(True)
+    assert verdict_while_beating(hub, other, verdicts, 0.5) is None
+    assert "is stuck" in verdict_while_beating(hub, other, verdicts, 1.0)
+
+
+def test_a_process_that_computes_is_not_stuck(watched):
+    hub, other, verdicts = watched
+    hub.enter("")
+    hub.set_waiting(True)
+
+    def compute(seconds):
+        until, matrix = time.monotonic() + seconds, np.ones((200, 200))
+        while time.monotonic() < until:
+            matrix @ matrix
+
+    assert verdict_while_beating(hub, other, verdicts, 2.0, meanwhile=compute) is None
 
 
 def test_a_goodbye_is_no_loss(watched):

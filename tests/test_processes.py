@@ -71,3 +71,17 @@ def test_a_killed_process_ends_the_other_and_one_process_resumes(alone, settings
     assert made_again in ([("fit", 3), ("fit", 4)], [("fit", 2), ("fit", 3), ("fit", 4)])
     np.testing.assert_allclose(resumed.elbo_history_, alone.elbo_history_, rtol=1e-5)
     np.testing.assert_allclose(resumed.embedding_, alone.embedding_, atol=1e-3)
+
+
+def test_a_slow_process_is_waited_for(tmp_path, capfd):
+    """It sleeps in a callback and while it freezes, each time for longer than `peer_timeout`."""
+    assert run_two(tmp_path, 1, "slow") == 0, capfd.readouterr().err
+    results = [np.load(tmp_path / f"result-{index}.npz") for index in range(2)]
+    np.testing.assert_array_equal(results[0]["embedding"], results[1]["embedding"])
+
+
+def test_a_stopped_process_ends_the_other(tmp_path, capfd):
+    assert run_two(tmp_path, 0, "stop") == EXIT_CODE
+    assert time.time() - (tmp_path / "last-words").stat().st_mtime < 60
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("Error: process 0 is stopped or lost: nothing was heard of it")

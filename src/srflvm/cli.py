@@ -98,7 +98,7 @@ def fit(
     peer_timeout: Annotated[
         float,
         typer.Option(
-            min=1.0, help="Seconds without progress after which all end.", rich_help_panel=_PROCESSES
+            min=1.0, help="Seconds of waiting for each other after which all end.", rich_help_panel=_PROCESSES
         ),
     ] = 300.0,
     connect_timeout: Annotated[

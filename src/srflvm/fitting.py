@@ -247,7 +247,8 @@ class _Course:
             """Whether any callback of any process wants to stop, or Ctrl-C was pressed in any."""
             nonlocal is_interrupted
             parallel.note(f"{stage}, sweep {run.n_sweeps}")
-            wishes = [bool(reporter(run)) for reporter in reporters]
+            with parallel.apart():
+                wishes = [bool(reporter(run)) for reporter in reporters]
             wants_to_stop, is_interrupted = parallel.anywhere(any(wishes), parallel.is_interrupted())
             return wants_to_stop or is_interrupted
 
@@ -267,7 +268,7 @@ class _Course:
             return replace(run, interrupted=run.interrupted or is_interrupted)
 
         label = _label(entrant, n_sweeps, stage)
-        with one_blas_thread():
+        with one_blas_thread(), parallel.jointly():
             run = self.options.journal.leg(label, entrant.run, n_sweeps, advance, self._collect)
         run = self._spread(run)
         self.n_rejected += run.n_rejected - entrant.run.n_rejected

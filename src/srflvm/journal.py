@@ -118,7 +118,8 @@ class FolderJournal:
         if not parallel.is_first():
             return None
         try:
-            return leg_files.read_leg(path, label, begun)
+            with parallel.apart():
+                return leg_files.read_leg(path, label, begun)
         except leg_files.UNREADABLE as error:
             _warn_of_file(path, error)
             return None
@@ -137,7 +138,8 @@ class FolderJournal:
             return
         started = time.monotonic()
         try:
-            write_whole(path, leg_files.encode_leg(self.fit, label, leg))
+            with parallel.apart():
+                write_whole(path, leg_files.encode_leg(self.fit, label, leg))
         except OSError as error:
             self._can_write = False
             warn_caller(

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ from srflvm.watchdog import Watchdog, open_listener
 
 ROWS = "rows"
 
-# Seconds without progress of any process after which all of them end.
+# Seconds in which all processes wait for each other and none gets on, after which all of them end.
 PEER_TIMEOUT = 300.0
 
 # Seconds to wait for process 0, and then for all others, when processes start.
@@ -78,8 +78,10 @@ def start(
     n_processes, index : int, default=None
         How many processes there are, and which one this is, from 0. None asks the environment.
     peer_timeout : float, default=300
-        Seconds without progress of any process after which the fit is ended everywhere. It must be longer
-        than the longest sweep. A peer that dies is noticed within seconds.
+        Seconds after which the fit is ended everywhere, if all processes wait for each other and none gets on
+        or computes; on other devices than the CPU it must be longer than the longest sweep. A process that
+        works by itself without computing, as in reading or in a callback, gets ten times as long. A peer that
+        dies is noticed within seconds, one that is stopped within half a minute.
     connect_timeout : float, default=60
         Seconds to wait for process 0, which may start later than the others, and then for all others to join.
         Whoever waits for long says so.
@@ -120,25 +122,28 @@ def _do_not_preempt() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _let_messages_wait() -> None:
-    """Give the threads that wait for messages of peers what the others leave of a core.
+def _let_messages_wait() -> list[int]:
+    """Give the threads that wait for messages of peers what the others leave of a core, and return them.
 
     A message that comes before it is asked for stays where it is, and gloo's thread polls until it is: on the
     core, and in the time, of the very work that the peer has ended earlier. To be called after the first
     exchange, when the threads are there.
     """
+    found: list[int] = []
     for task in Path("/proc/self/task").glob("*"):
         with suppress(OSError, ValueError):
             if "ep" in (waits_in := (task / "wchan").read_text()) and "poll" in waits_in:
-                os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
+                found.append(int(task.name))
+                os.setpriority(os.PRIO_PROCESS, found[-1], 19)
+    return found
 
 
 def _start_watchdog(coordinator: str | None, peer_timeout: float) -> None:
     global _watchdog
     listener, addresses = open_listener(coordinator) if is_first() else (None, [])
     token, addresses = from_first((secrets.token_hex(16), addresses))
-    _let_messages_wait()
-    _watchdog = Watchdog(process_index(), n_processes(), peer_timeout, token)
+    message_threads = _let_messages_wait()
+    _watchdog = Watchdog(process_index(), n_processes(), peer_timeout, token, message_threads)
     _watchdog.start(listener, addresses)
     sys.excepthook = partial(_fail, sys.excepthook)
     atexit.register(_leave)
@@ -215,7 +220,7 @@ def fetch_rows(array: jax.Array) -> np.ndarray:
     """A global array as NumPy, whole, in every process."""
     if n_processes() == 1:
         return np.asarray(array)
-    with jax.enable_x64(True):
+    with jointly(), jax.enable_x64(True):
         return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
@@ -294,13 +299,35 @@ def note(doing: str) -> None:
         _watchdog.advance(doing)
 
 
+@contextmanager
+def _marked(is_waiting: bool) -> Iterator[None]:
+    if _watchdog is None or n_processes() == 1:
+        yield
+        return
+    before = _watchdog.set_waiting(is_waiting)
+    try:
+        yield
+    finally:
+        _watchdog.set_waiting(before)
+
+
+def jointly() -> AbstractContextManager[None]:
+    """Work that all processes do together: none of them gets on without the others."""
+    return _marked(True)
+
+
+def apart() -> AbstractContextManager[None]:
+    """Work in the midst of such that a process does by itself, in its own time."""
+    return _marked(False)
+
+
 def by_first(work: Callable[[], T]) -> T:
     """What `work` gives to process 0, which does it alone while the others wait."""
     if n_processes() == 1:
         return work()
     result = None
     if is_first():
-        with _alone():
+        with apart(), _alone():
             result = work()
     return from_first(result)  # pyright: ignore[reportReturnType]
 
@@ -360,8 +387,10 @@ def _is_about_a_peer(error: BaseException) -> bool:
 
 
 def _gather_bytes(own: np.ndarray) -> list[np.ndarray]:
-    return list(np.asarray(multihost_utils.process_allgather(own.view(np.uint8))))
+    with jointly():
+        return list(np.asarray(multihost_utils.process_allgather(own.view(np.uint8))))
 
 
 def _broadcast_bytes(own: np.ndarray) -> np.ndarray:
-    return np.asarray(multihost_utils.broadcast_one_to_all(own))
+    with jointly():
+        return np.asarray(multihost_utils.broadcast_one_to_all(own))

@@ -19,6 +19,8 @@ from srflvm._types import FloatArray
 # Noise below this share of the data's variance is not resolved by rounding in what comes before.
 SMALLEST_NOISE = 1e-9
 
+_COLUMNS_AT_ONCE = 1000
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -79,8 +81,18 @@ def log_evidence(s: Statistics, noise: float, ratio: float) -> float:
 def posterior_weights(gram: FloatArray, cross: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
     """Mean (L, M) and covariance per unit of noise (L, L) of the weights: G^-1 B and G^-1."""
     factor = cho_factor(gram + ratio * np.eye(len(gram)), lower=True)
-    inverse = cho_solve(factor, np.eye(len(gram)))
-    return cho_solve(factor, cross), 0.5 * (inverse + inverse.T)
+    inverse = _solve(factor, np.eye(len(gram)))
+    return _solve(factor, cross), 0.5 * (inverse + inverse.T)
+
+
+def _solve(factor: tuple[FloatArray, bool], right: FloatArray) -> FloatArray:
+    """G^-1 `right`, some columns at a time: SciPy lets no other thread run meanwhile, and the watchdog of a
+    process that is silent for long would be taken for dead."""
+    parts = [
+        cho_solve(factor, right[:, first : first + _COLUMNS_AT_ONCE])
+        for first in range(0, max(right.shape[1], 1), _COLUMNS_AT_ONCE)
+    ]
+    return parts[0] if len(parts) == 1 else np.hstack(parts)
 
 
 def posterior_covariance(gram: FloatArray, ratio: float) -> FloatArray:

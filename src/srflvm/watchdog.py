@@ -4,7 +4,12 @@ A process that waits for a peer inside a collective operation cannot notice that
 a thread of every process sends a line a second over a connection of its own, with a count of what the process
 has done so far. Process 0 is in the middle: it hears all others, and they hear it. A connection that closes
 means a process that died; one that falls silent means a process or a machine that was stopped; and where no
-count rises for long, all wait for one that is stuck. A death is known at once, silence within half a minute.
+count rises for long, one is stuck. A death is known at once, silence within half a minute.
+
+Slow is not stuck. The count rises with what the process reports, and with every second in which it computes,
+so that compiling and factorising take as long as they take. Processes that all wait for each other without
+computing will do so for ever: they get `peer_timeout` seconds. One that works by itself may also wait for
+something else, such as a disk or a callback of the user's: it gets ten times as many.
 """
 
 from __future__ import annotations
@@ -17,7 +22,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 # The exit code of a process that the watchdog ends: "try again" in sysexits.h.
@@ -25,6 +32,12 @@ EXIT_CODE = 75
 
 _SECONDS_BETWEEN_BEATS = 1.0
 _SECONDS_OF_SILENCE = 30.0
+
+# A process computes if it uses more than this share of a core. One that waits uses less than a hundredth.
+_SHARE_OF_A_CORE = 0.05
+
+# How many times `peer_timeout` a process may work by itself without computing.
+_PATIENCE_WITH_OWN_WORK = 10.0
 
 # Process 0 waits so long before it leaves, since JAX aborts the others as soon as it is gone.
 _SECONDS_FOR_THE_LAST_WORD = 2.0
@@ -41,6 +54,7 @@ class _Peer:
     heard: float = field(default_factory=time.monotonic)
     count: int = 0
     doing: str = ""
+    is_waiting: bool = False
     unread: bytes = b""
     has_left: bool = False
     is_closed: bool = False
@@ -66,13 +80,27 @@ class _Peer:
 
 
 class Watchdog:
-    """One of `n_processes` watchdogs that know each other by a secret token."""
+    """One of `n_processes` watchdogs that know each other by a secret token.
 
-    def __init__(self, index: int, n_processes: int, peer_timeout: float, token: str):
+    What the threads `message_threads` do is not counted as computing: they may poll while they wait.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        n_processes: int,
+        peer_timeout: float,
+        token: str,
+        message_threads: Sequence[int] = (),
+    ):
         self.index, self.n_processes, self.peer_timeout, self.token = index, n_processes, peer_timeout, token
         self.failed = False
+        self._message_threads = message_threads
         self._peers: list[_Peer] = []
         self._count, self._doing, self._advice = 0, "", ""
+        self._is_waiting = False
+        self._n_busy_beats, self._told, self._told_waiting = 0, 0, False
+        self._last_beat, self._seconds_computed = time.monotonic(), self._computed()
         self._last_progress = time.monotonic()
         self._is_over = threading.Event()
         self._failure: str | None = None
@@ -95,6 +123,15 @@ class Watchdog:
     def advance(self, doing: str) -> None:
         """This process has got on and is now `doing` something, or nothing."""
         self._count, self._doing = self._count + 1, doing
+
+    def set_waiting(self, is_waiting: bool) -> bool:
+        """Whether this process can only get on with the others from now on. Returns what held before.
+
+        Who has come to wait has got on: the count rises first, and `_beat` reads it last.
+        """
+        self._count += 1
+        before, self._is_waiting = self._is_waiting, is_waiting
+        return before
 
     def fail(self, reason: str) -> None:
         """Tell the others that this process cannot go on."""
@@ -150,16 +187,31 @@ class Watchdog:
                 peer.send(failed=self._failure) if self._failure else peer.send(bye=True)
 
     def _beat(self) -> None:
+        self._note_computing()
+        self._told_waiting = self._is_waiting
+        count = self._count + self._n_busy_beats
+        if count != self._told:
+            self._told, self._last_progress = count, time.monotonic()
         for peer in self._peers:
             if self._failure:
                 peer.send(failed=self._failure)
             else:
-                peer.send(count=self._count, doing=self._doing)
+                peer.send(count=count, doing=self._doing, waiting=self._told_waiting)
+
+    def _note_computing(self) -> None:
+        """Count the time since the last beat, if this process has computed in it."""
+        now, computed = time.monotonic(), self._computed()
+        if computed - self._seconds_computed > _SHARE_OF_A_CORE * (now - self._last_beat):
+            self._n_busy_beats += 1
+        self._last_beat, self._seconds_computed = now, computed
+
+    def _computed(self) -> float:
+        """Seconds that cores have spent on this process."""
+        return time.process_time() - sum(map(_seconds_of_thread, self._message_threads))
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
         """Read for the time between two beats."""
         until = time.monotonic() + _SECONDS_BETWEEN_BEATS
-        before = self._count
         while (seconds := until - time.monotonic()) > 0 and selector.get_map() and not self._is_over.is_set():
             for key, _ in selector.select(min(seconds, 0.1)):
                 peer: _Peer = key.data
@@ -169,8 +221,6 @@ class Watchdog:
                     selector.unregister(peer.connection)
                     return
         time.sleep(max(until - time.monotonic(), 0.0) if not selector.get_map() else 0.0)
-        if self._count != before:
-            self._last_progress = time.monotonic()
 
     def _take(self, peer: _Peer, message: dict[str, Any]) -> None:
         if "end" in message:
@@ -183,6 +233,7 @@ class Watchdog:
             if message["count"] != peer.count:
                 self._last_progress = time.monotonic()
             peer.count, peer.doing = message["count"], message["doing"]
+            peer.is_waiting = message["waiting"]
 
     def _verdict(self) -> str | None:
         """What is wrong, if anything is."""
@@ -194,9 +245,14 @@ class Watchdog:
             if silence > _SECONDS_OF_SILENCE and not peer.has_left:
                 return f"process {peer.index} is stopped or lost: nothing was heard of it for {silence:.0f} s"
         idle = now - self._last_progress
-        if self.index == 0 and idle > self.peer_timeout and (activities := self._activities()):
+        if self.index == 0 and idle > self._patience() and (activities := self._activities()):
             return f"no process has got on for {idle:.0f} s ({activities}), so one of them is stuck"
         return None
+
+    def _patience(self) -> float:
+        """Seconds without progress of any process after which one of them is stuck."""
+        all_wait = self._told_waiting and all(peer.is_waiting for peer in self._peers)
+        return self.peer_timeout * (1.0 if all_wait else _PATIENCE_WITH_OWN_WORK)
 
     def _activities(self) -> str:
         """What everyone is doing, if anyone is at a fit."""
@@ -215,6 +271,14 @@ class Watchdog:
         if self.index == 0:
             time.sleep(_SECONDS_FOR_THE_LAST_WORD)
         os._exit(EXIT_CODE)
+
+
+def _seconds_of_thread(task: int) -> float:
+    """Seconds that cores have spent on a thread, where the system tells."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/self/task/{task}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def open_listener(coordinator: str | None) -> tuple[socket.socket, list[str]]:
