@@ -23,6 +23,7 @@ from sklearn.neighbors import NearestNeighbors
 from srflvm import parallel
 from srflvm._types import FloatArray
 from srflvm.compiling import quickly_compiled
+from srflvm.computing import in_float64
 from srflvm.features import fourier_features
 from srflvm.newton import MOST_STEPS, Place, Search, begin, go_on, inverse_root, jacobian
 from srflvm.rowwise import chunk_size, padded_chunks
@@ -62,7 +63,7 @@ def embed(posterior: GaussianPosterior, scores: FloatArray) -> Embedding:
     mean, cholesky = np.empty((len(scores), n_latent)), np.empty((len(scores), n_latent, n_latent))
     size = chunk_size(len(scores), n_latent * n_features)
     search = _search_of_anchors(posterior)
-    with jax.enable_x64(True):
+    with in_float64():
         problem = _problem(posterior)
         for start in range(0, len(scores), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)

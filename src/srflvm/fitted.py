@@ -12,6 +12,7 @@ from scipy.special import softmax
 from srflvm import bcd, blocks, spectral
 from srflvm._types import FloatArray
 from srflvm.batches import Stream
+from srflvm.computing import in_float64
 from srflvm.embedding import Embedding
 from srflvm.fit_contract import Fitted
 from srflvm.gaussian_posterior import GaussianPosterior
@@ -143,14 +144,14 @@ def _record_mixture(estimator: Any) -> None:
 
 def stationary_kernel(estimator: Any, differences: FloatArray) -> FloatArray:
     """The mixture's kernel of unit variance at latent differences."""
-    with jax.enable_x64(True):
+    with in_float64():
         weights, mixture = _mixture(estimator)
         return np.asarray(spectral.kernel(jnp.asarray(differences), weights, mixture))
 
 
 def stationary_spectral_density(estimator: Any, frequencies: FloatArray) -> FloatArray:
     """The mixture's density at frequencies."""
-    with jax.enable_x64(True):
+    with in_float64():
         weights, mixture = _mixture(estimator)
         return np.asarray(spectral.spectral_density(jnp.asarray(frequencies), weights, mixture))
 

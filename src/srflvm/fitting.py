@@ -13,6 +13,7 @@ import numpy as np
 from srflvm import bcd, blocks, dealing, parallel, starts
 from srflvm._types import FloatArray
 from srflvm.compiling import one_blas_thread
+from srflvm.computing import in_float64
 from srflvm.embedding import Embedding
 from srflvm.evidence import smallest_ratio
 from srflvm.exceptions import NumericalError
@@ -54,7 +55,7 @@ def fit(
     problem: Problem, options: Options, rng: np.random.RandomState, state: bcd.State | None = None
 ) -> Fitted:
     """Fit, from `state` if one is given. Safer settings are tried before giving up."""
-    with jax.enable_x64(True):
+    with in_float64():
         for attempt in (options, _safer(options)):
             course = _Course(problem, attempt, rng)
             entrant, bounds = course.find_start() if state is None else (course.enter_again(state), {})

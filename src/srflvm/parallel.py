@@ -29,6 +29,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from srflvm._types import FloatArray
+from srflvm.computing import in_float64
 from srflvm.exceptions import DataError
 from srflvm.joining import check_port, limited_wait, wait_for_first
 from srflvm.watchdog import Watchdog, open_listener
@@ -220,7 +221,7 @@ def fetch_rows(array: jax.Array) -> np.ndarray:
     """A global array as NumPy, whole, in every process."""
     if n_processes() == 1:
         return np.asarray(array)
-    with jointly(), jax.enable_x64(True):
+    with jointly(), in_float64():
         return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 

@@ -35,6 +35,7 @@ from jax import Array
 from srflvm import pairs
 from srflvm._types import FloatArray
 from srflvm.compiling import quickly_compiled
+from srflvm.computing import in_float64
 from srflvm.cubature import MOST_LATENTS, cubature_points
 from srflvm.embedding import Embedding
 from srflvm.features import fourier_features
@@ -63,7 +64,7 @@ def embed_rows(
     if frozen.packed_covariance is not None:
         numbers += len(frozen.weights) ** 2
     size = chunk_size(n_rows, numbers)
-    with jax.enable_x64(True):
+    with in_float64():
         frozen = jax.tree.map(jnp.asarray, frozen)
         chunks = padded_chunks((rows, starts), n_rows, size)
         parts = [_solve_rows(likelihoods, frozen, *chunk) for chunk in chunks]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,6 +19,7 @@ from scipy.stats import norm
 
 from srflvm._types import FloatArray
 from srflvm.compiling import quickly_compiled
+from srflvm.computing import in_float64
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
 from srflvm.rowwise import padded_chunks, rows_of
@@ -64,7 +64,7 @@ def _log_probs(posterior: Posterior, latents: FloatArray, encoded: Sequence[Enco
     """log p(y_nc | x_nt) (n, T, C) for latents (n, T, Q), a few rows at a time."""
     n_rows, n_points, n_latent = latents.shape
     parameters = posterior.frozen.parameters
-    with jax.enable_x64(True):
+    with in_float64():
         chunks = padded_chunks((latents, rows_of(encoded)), n_rows, _ROWS_AT_ONCE)
         for start, (points, rows) in zip(range(0, n_rows, _ROWS_AT_ONCE), chunks, strict=True):
             mean, variance = posterior.function_moments(np.asarray(points).reshape(-1, n_latent))

@@ -28,6 +28,7 @@ from jax import Array
 from srflvm import entries, pairs
 from srflvm._types import FloatArray
 from srflvm.batches import Gathered, Model, divergence_of_latents
+from srflvm.computing import in_float64
 from srflvm.cubature import points_for_sums
 from srflvm.embedding import Embedding
 from srflvm.features import fourier_features
@@ -88,7 +89,7 @@ class SiteKind:
         n_rows, n_points, _ = points.shape
         size = min(self.n_rows, max(1, _MOST_POINTS // n_points))
         total = None
-        with jax.enable_x64(True):
+        with in_float64():
             for some_points, rows in padded_chunks((points, rows_of(encoded)), n_rows, size):
                 flat = np.moveaxis(np.asarray(some_points), 1, 0).reshape(n_points * size, -1)
                 features = with_constant(fourier_features(flat, posterior.frequencies))
@@ -100,7 +101,7 @@ class SiteKind:
 
     def refresh(self, posterior: SitePosterior, totals: SiteSums, n_rows: float) -> Model:
         """The weights' posterior that the sums describe, and the next parameters and amplitudes."""
-        with jax.enable_x64(True):
+        with in_float64():
             ridge = entries.RIDGE * float(np.finfo(self.dtype).eps)
             parts = [
                 jax.tree.map(

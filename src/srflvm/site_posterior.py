@@ -14,6 +14,7 @@ from jax import Array
 
 from srflvm import pairs
 from srflvm._types import FloatArray
+from srflvm.computing import in_float64
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
 from srflvm.layers import with_constant
@@ -100,7 +101,7 @@ class SitePosterior(Posterior):
         size = chunk_size(len(latents), points.shape[0] * self.packed_covariance.shape[1])
         known = tuple((rows.constants, rows.offset) for rows in encoded)
         parts = []
-        with jax.enable_x64(True):
+        with in_float64():
             for rows, some in padded_chunks((np.moveaxis(points, 0, 1), known), len(latents), size):
                 parts.append(answer(np.moveaxis(np.asarray(rows), 1, 0), some))
         return [np.concatenate(a)[: len(latents)] for a in zip(*parts, strict=True)]

@@ -35,6 +35,7 @@ from srflvm.baselines._networks import (
     random_key,
     train,
 )
+from srflvm.computing import in_float32
 from srflvm.likelihoods import Gaussian
 
 ANCHORS = ("random", "closest")
@@ -181,7 +182,7 @@ class CVQVAE(BaseEstimator):
             raise ValueError(f"anchor={self.anchor!r} is not known; use one of {ANCHORS} or None.")
         Y = checked_rows(Y)
         location, scale = Gaussian().units(Y)
-        with jax.enable_x64(False):
+        with in_float32():
             start_key, training_key = jax.random.split(random_key(self.random_state))
             y = jnp.asarray((Y - location) / scale, jnp.float32)
             parameters = self._start(start_key, Y.shape[1])

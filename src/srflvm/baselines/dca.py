@@ -34,6 +34,7 @@ from srflvm.baselines._networks import (
     random_key,
     train,
 )
+from srflvm.computing import in_float32
 from srflvm.likelihoods import NegativeBinomial
 
 
@@ -164,7 +165,7 @@ class DCA(BaseEstimator):
         """Train on counts Y (N, M) and return the embedding (N, n_components)."""
         Y = checked_counts(Y, "DCA's negative binomial")
         sizes = row_sizes(Y)
-        with jax.enable_x64(False):
+        with in_float32():
             start_key, training_key = jax.random.split(random_key(self.random_state))
             inputs = jnp.asarray(encoder_inputs(Y, sizes), jnp.float32)
             data = jnp.asarray(Y, jnp.float32), inputs, jnp.asarray(np.log(sizes), jnp.float32)

@@ -38,6 +38,7 @@ from sklearn.utils import check_random_state
 
 from srflvm._types import FloatArray
 from srflvm.baselines._networks import Training, checked_rows, random_key, train
+from srflvm.computing import in_float64
 from srflvm.likelihoods import LIKELIHOODS, Likelihood, standard_name
 
 KINDS = ("gaussian", "bernoulli", "poisson", "negative_binomial")
@@ -198,7 +199,7 @@ class GPLVMSVI(BaseEstimator):
         location, scale = likelihood.units(Y)
         Y = (Y - location) / scale
         rng = check_random_state(self.random_state)
-        with jax.enable_x64(True):
+        with in_float64():
             start = starting_point(Y, likelihood, self.n_components, self.n_inducing, rng)
             training = Training(self.n_epochs, self.batch_size, self.learning_rate)
             data = jnp.arange(len(Y)), jnp.asarray(Y)

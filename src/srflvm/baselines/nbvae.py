@@ -32,6 +32,7 @@ from srflvm.baselines._networks import (
     train,
 )
 from srflvm.baselines.vae import divergence, draw, encode
+from srflvm.computing import in_float32
 from srflvm.likelihoods import NegativeBinomial
 
 
@@ -122,7 +123,7 @@ class NBVAE(BaseEstimator):
     def fit_transform(self, Y: Any) -> FloatArray:
         """Train on counts Y (N, M) and return the embedding (N, n_components)."""
         Y = checked_counts(Y, "NBVAE's negative binomial")
-        with jax.enable_x64(False):
+        with in_float32():
             start_key, training_key = jax.random.split(random_key(self.random_state))
             y, inputs = (jnp.asarray(part, jnp.float32) for part in (Y, encoder_inputs(Y)))
             training = Training(self.n_epochs, self.batch_size, self.learning_rate)

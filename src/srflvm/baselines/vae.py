@@ -28,6 +28,7 @@ from srflvm.baselines._networks import (
     random_key,
     train,
 )
+from srflvm.computing import in_float32
 from srflvm.likelihoods import Gaussian
 
 
@@ -160,7 +161,7 @@ class VAE(BaseEstimator):
         model = Autoencoder(self._is_bernoulli(Y[observed]))
         Y = np.where(observed, Y, np.nanmean(Y, axis=0))
         location, scale = (np.zeros(1), np.ones(1)) if model.bernoulli else Gaussian().units(Y)
-        with jax.enable_x64(False):
+        with in_float32():
             start_key, training_key = jax.random.split(random_key(self.random_state))
             y = jnp.asarray((Y - location) / scale, jnp.float32)
             training = Training(self.n_epochs, self.batch_size, self.learning_rate)

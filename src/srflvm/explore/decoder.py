@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from srflvm import likelihoods as kinds
 from srflvm import pairs
 from srflvm._types import FloatArray
+from srflvm.computing import in_float64
 from srflvm.explore.packing import block, text_bytes
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.layers import with_constant
@@ -171,7 +171,7 @@ def _link(group: Group, learned: Learned) -> Link | None:
     if make is None:
         return None
     n_channels = group.channels.stop - group.channels.start
-    with jax.enable_x64(True):
+    with in_float64():
         kind, parameters = make(group.likelihood, learned, n_channels)
     whole = {name: np.asarray(values, np.float64) for name, values in parameters.items()}
     return kind, {

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -21,6 +20,7 @@ from srflvm.baselines.rflvm._chains import Chains
 from srflvm.baselines.rflvm._families import FAMILIES
 from srflvm.baselines.rflvm._starting import gaussian_units
 from srflvm.baselines.rflvm._sweep import Trace
+from srflvm.computing import in_float64
 from srflvm.features import fourier_features
 from srflvm.likelihoods import standard_name
 from srflvm.warning_location import warn_caller
@@ -140,7 +140,7 @@ class RFLVM(BaseEstimator):
         Y = validate_data(self, Y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
         Y = np.asarray(Y)
         _check_support(Y, standard_name(self.likelihood))
-        with jax.enable_x64(True):
+        with in_float64():
             chains = self._run_chains(Y, keeps_functions)
         best = self._summarise(chains.trace())
         if not self.converged_:
