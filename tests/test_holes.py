@@ -225,6 +225,17 @@ def test_sizes_compare_totals_with_what_the_same_columns_have_on_average():
     )
 
 
+def test_sizes_of_counts_in_float32_are_those_of_float64():
+    """Totals beyond 2^24 are no numbers of float32."""
+    counts = np.array([[2.0**24, 1.0, 1.0], [5.0, 2.0**23 + 1.0, 3.0], [1.0, 2.0, 3.0]])
+    choice = [(NegativeBinomial(), np.arange(3))]
+    layouts = {dtype: lay_out(counts.astype(dtype), choice) for dtype in (np.float32, np.float64)}
+    assert layouts[np.float32].count_means.dtype == np.float64
+    for method in ("totals", "ratios"):
+        single, double = (layout.log_sizes(counts.astype(t), method) for t, layout in layouts.items())
+        np.testing.assert_array_equal(single, double)
+
+
 # ---- the frozen noise -----------------------------------------------------------------------------
 
 

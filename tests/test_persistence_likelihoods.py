@@ -73,6 +73,17 @@ def test_every_likelihood_comes_back(name, target):
     assert_same_outputs(loaded, model, Y[:9])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
+@pytest.mark.parametrize("name", CASES)
+def test_every_likelihood_comes_back_from_other_types_of_numbers(name, dtype, target):
+    """float32 is kept as it is read, and must not show in what is learned from it."""
+    Y = rows_of_each_kind()[name].astype(dtype)
+    model = made_up(Y, **{"likelihood": name} | CASES[name])
+    loaded = saved_and_loaded(model, target)
+    assert_same(loaded, model)
+    assert_same_outputs(loaded, model, Y[:9])
+
+
 def test_what_was_resolved_from_the_data_comes_back(target):
     groups = saved_and_loaded(model_of_all_kinds(), target)._posterior.layout.groups
     found = {group.likelihood.name: group.likelihood for group in groups}

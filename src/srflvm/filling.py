@@ -26,7 +26,7 @@ _LARGEST_EXACT = 1500
 def low_rank_fill(Y: FloatArray, n_components: int) -> FloatArray:
     """Y (N, M) in float64 with its NaN replaced; every column must have an observed entry."""
     missing = np.isnan(Y)
-    filled = np.where(missing, np.nanmean(Y, axis=0), np.asarray(Y, np.float64))
+    filled = np.where(missing, np.nanmean(Y, axis=0, dtype=np.float64), np.asarray(Y, np.float64))
     if not missing.any():
         return filled
     # a quarter of the sides at most, and no more directions than a typical row has entries to determine

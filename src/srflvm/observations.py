@@ -111,7 +111,7 @@ def lay_out(Y: FloatArray, likelihoods: Sequence[tuple[Likelihood, np.ndarray]])
         channels = slice(start, start + y.shape[1])
         groups.append(Group(resolved, np.asarray(columns), units, channels, _spread(resolved.working(y))))
         start = channels.stop
-    return Layout(tuple(groups), np.nanmean(Y, axis=0))
+    return Layout(tuple(groups), np.asarray(np.nanmean(Y, axis=0, dtype=np.float64)))
 
 
 def sizes_by(method: str, counts: FloatArray, means: FloatArray) -> FloatArray:
@@ -120,6 +120,7 @@ def sizes_by(method: str, counts: FloatArray, means: FloatArray) -> FloatArray:
     "totals" compares totals; "ratios" takes the median of the counts' ratios to their means, which a few
     outlying counts do not move.
     """
+    counts = np.asarray(counts, np.float64)
     observed = ~np.isnan(counts)
     if method == "totals":
         total = np.sum(np.where(observed, counts, 0.0), axis=1)
