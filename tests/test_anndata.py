@@ -7,7 +7,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import srflvm.anndata
-from srflvm import SRFLVM, DataError
+from srflvm import SRFLVM, DataError, choose_n_components
 from srflvm._inputs import read_source
 from srflvm.checked_source import CheckedSource
 from srflvm.cli import app
@@ -45,9 +45,137 @@ def test_the_estimator_takes_anndata_with_the_names_of_its_variables():
     np.testing.assert_array_equal(read_source(model, cells(), reset=True).read(0, 30), some_rows())
     assert list(model.feature_names_in_) == GENES
     read_source(model, cells(), reset=False)
-    shuffled = cells()[:, ["cd4", "actb", "gapdh", "myc"]]
-    with pytest.raises(ValueError, match="feature names should match"):
-        read_source(model, shuffled, reset=False)
+
+
+def named_model():
+    """An estimator that knows the genes, as after a fit."""
+    model = SRFLVM()
+    model.feature_names_in_, model.n_features_in_ = np.array(GENES, dtype=object), len(GENES)
+    return model
+
+
+def kept(adata, way, folder):
+    """An AnnData object as it is, in an open file, or as a path."""
+    if way == "memory":
+        return adata
+    adata.write_h5ad(folder / "kept.h5ad")
+    return anndata.read_h5ad(folder / "kept.h5ad", backed="r") if way == "backed" else folder / "kept.h5ad"
+
+
+WAYS = ("memory", "backed", "path")
+FORMS = {"dense": np.asarray, "csr": sparse.csr_matrix, "csc": sparse.csc_matrix}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", FORMS)
+def test_matrices_of_all_forms_are_read_in_files_and_in_memory(way, form, tmp_path):
+    given = kept(cells(FORMS[form](some_rows())), way, tmp_path)
+    model = SRFLVM()
+    source = read_source(model, given, reset=True)
+    assert list(model.feature_names_in_) == GENES
+    np.testing.assert_array_equal(source.read(3, 9), some_rows()[3:9])
+    np.testing.assert_array_equal(source.take(np.array([2, 3, 17])), some_rows()[[2, 3, 17]])
+    assert isinstance(source, CheckedSource) == ((way, form) != ("memory", "dense"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", FORMS)
+def test_genes_are_found_by_name_in_any_order_and_among_others(way, form, tmp_path):
+    more = np.hstack([np.full((30, 1), 7.0), some_rows()[:, [2, 0, 3, 1]], np.full((30, 2), 8.0)])
+    adata = anndata.AnnData(FORMS[form](more))
+    adata.var_names = ["x", "gapdh", "actb", "myc", "cd4", "y", "z"]
+    source = read_source(named_model(), kept(adata, way, tmp_path), reset=False)
+    np.testing.assert_array_equal(source.read(0, 30), some_rows())
+
+
+def test_masks_follow_the_genes():
+    mask = np.zeros((30, 4), bool)
+    mask[5, 1] = True
+    order = [2, 0, 3, 1]
+    adata = cells()[:, order]
+    source = read_source(named_model(), adata, mask[:, order], reset=False)
+    np.testing.assert_array_equal(source.read(0, 30), np.where(mask, np.nan, some_rows()))
+
+
+@pytest.mark.parametrize("way", ["memory", "backed"])
+def test_a_mask_of_dense_cells_in_a_file(way, tmp_path):
+    mask = np.eye(30, 4, dtype=bool)
+    source = read_source(SRFLVM(), kept(cells(), way, tmp_path), mask, reset=True)
+    np.testing.assert_array_equal(source.read(0, 30), np.where(mask, np.nan, some_rows()))
+
+
+def test_genes_that_are_missing_are_named():
+    with pytest.raises(DataError, match=r"no variable 'cd4', 'myc'.*\(2 of 4 are missing\)"):
+        read_source(named_model(), cells()[:, ["gapdh", "actb"]], reset=False)
+
+
+def test_genes_of_one_name_are_refused_only_where_they_are_looked_for():
+    twice = ["actb", "cd4", "actb", "myc"]
+    adata = cells()
+    adata.var_names = twice
+    model = SRFLVM()
+    read_source(model, adata, reset=True)
+    np.testing.assert_array_equal(read_source(model, adata, reset=False).read(0, 30), some_rows())
+    with pytest.raises(DataError, match=r"several have the name 'actb'.*var_names_make_unique"):
+        read_source(model, cells(), reset=False)
+    with pytest.raises(DataError, match=r"several have the name 'actb'.*var_names_make_unique"):
+        read_source(named_model(), adata, reset=False)
+    others_twice = anndata.AnnData(np.hstack([np.zeros((30, 2)), some_rows()]))
+    others_twice.var_names = ["x", "x", *GENES]
+    np.testing.assert_array_equal(
+        read_source(named_model(), others_twice, reset=False).read(0, 30), some_rows()
+    )
+    with pytest.raises(ValueError, match=r"'actb', but 2 columns of Y have that name \(0, 2\)"):
+        SRFLVM(likelihood={"actb": "gaussian", ("cd4", "myc"): "student_t"}).fit(adata)
+
+
+def test_frames_in_another_order_are_refused_as_scikit_learn_does():
+    frame = cells().to_df()
+    model = SRFLVM()
+    read_source(model, frame, reset=True)
+    with pytest.raises(ValueError, match="must be in the same order"):
+        read_source(model, frame[frame.columns[::-1]], reset=False)
+
+
+def test_a_choice_of_components_takes_cells(monkeypatch):
+    """Entries of categories are counted over named columns."""
+    seen = []
+    monkeypatch.setattr(SRFLVM, "fit", lambda self, Y, **options: seen.append(Y) or self)
+    monkeypatch.setattr(SRFLVM, "score_entries", lambda self, Y, *_, **options: np.zeros((30, 4)))
+    monkeypatch.setattr(SRFLVM, "interrupted_", False, raising=False)
+    monkeypatch.setattr(SRFLVM, "relevance_", np.ones(1), raising=False)
+    counts = cells(np.arange(120).reshape(30, 4) % 3.0)
+    choice = {("actb", "cd4"): "categorical", ("gapdh", "myc"): "gaussian"}
+    assert choose_n_components(SRFLVM(likelihood=choice), counts, [1]).n_components == 1
+    assert seen[0].names == GENES
+
+
+def test_genes_that_a_model_does_not_know_are_left_out_on_the_command_line(model, tmp_path):
+    with_names = copy.deepcopy(model)
+    with_names.feature_names_in_ = np.array(GENES, dtype=object)
+    with_names.save(tmp_path / "m.srflvm")
+    values = some_rows()
+    values[4, 2] = np.nan
+    more = anndata.AnnData(np.hstack([np.full((30, 1), np.nan), values[:, [2, 0, 3, 1]]]))
+    more.var_names = ["x", "gapdh", "actb", "myc", "cd4"]
+    more.write_h5ad(tmp_path / "c.h5ad")
+    paths = {name: str(tmp_path / name) for name in ("m.srflvm", "c.h5ad", "z.csv", "f.h5ad")}
+    said = []
+    for arguments in (
+        ["transform", paths["m.srflvm"], paths["c.h5ad"], "-o", paths["z.csv"]],
+        ["impute", paths["c.h5ad"], "--model", paths["m.srflvm"], "-o", paths["f.h5ad"]],
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        said.append(result.output)
+    assert all("The model does not know 'x': left out." in text for text in said)
+    assert "1 missing entries" in said[1]
+    np.testing.assert_allclose(
+        open_table(tmp_path / "z.csv", Reading(id_column="id")).values, with_names.transform(more)
+    )
+    filled = anndata.read_h5ad(tmp_path / "f.h5ad")
+    np.testing.assert_array_equal(filled.X[:, 1:], with_names.impute(more)[:, [2, 0, 3, 1]])
+    assert np.isnan(filled.X[:, 0]).all()
 
 
 def test_sparse_matrices_are_read_in_pieces_with_their_names():

@@ -267,7 +267,7 @@ def test_missing_and_unknown_files_are_named(tmp_path):
     for name in ("no.npy", "no.zarr"):
         with pytest.raises(FileNotFoundError, match=name):
             open_source(tmp_path / name)
-    with pytest.raises(ValueError, match=r"only \.npy, \.npz .*, \.zarr and \.parquet"):
+    with pytest.raises(ValueError, match=r"only \.npy, \.npz .*, \.zarr, \.parquet and \.h5ad"):
         open_source(write_text(tmp_path / "Y.csv"))
 
 

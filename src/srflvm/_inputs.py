@@ -12,14 +12,15 @@ from srflvm._numeric import numeric
 from srflvm._types import FloatArray
 from srflvm.checked_source import CheckedSource
 from srflvm.file_sources import open_source
-from srflvm.named import NamedTable, take_names, unpacked
+from srflvm.named import NamedTable, order_by_name, take_names, unpacked, with_columns
 from srflvm.sources import ArraySource, Source
 
 
 def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> FloatArray:
     """Y as (n, M) floats with NaN where it is NaN, NA or masked, or where `mask` is true."""
     hidden = _hidden(Y)
-    values: Any = _validated(estimator, unpacked(Y), reset)
+    Y, mask = _matched(estimator, unpacked(Y), mask, reset)
+    values: Any = _validated(estimator, in_memory(Y), reset)
     names = getattr(estimator, "feature_names_in_", None)
     if mask is not None:
         hidden = hidden | _read_mask(mask, values.shape)
@@ -33,6 +34,22 @@ def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Float
         entry.refuse_empty_columns(holes.all(axis=0), names)
     entry.warn_of_empty_rows(np.flatnonzero(holes.all(axis=1)).tolist())
     return values
+
+
+def _matched(estimator: Any, Y: Any, mask: Any, reset: bool) -> tuple[Any, Any]:
+    """A table whose columns are found by name, and its mask, with the columns of the fit in their order;
+    anything else as it is."""
+    order = None if reset else order_by_name(estimator, Y)
+    if order is None:
+        return Y, mask
+    shape = Y.values.shape if isinstance(Y, NamedTable) else (Y.n_rows, Y.n_columns)
+    return with_columns(Y, order), None if mask is None else _read_mask(mask, shape)[:, order]
+
+
+def in_memory(Y: Any) -> Any:
+    """An AnnData object's file as an array with names; anything else as it is."""
+    names = getattr(Y, "names", None)
+    return NamedTable(Y.read(0, Y.n_rows), names) if isinstance(Y, Source) and names is not None else Y
 
 
 def _validated(estimator: Any, Y: Any, reset: bool) -> Any:
@@ -52,8 +69,8 @@ def _validated(estimator: Any, Y: Any, reset: bool) -> Any:
 
 def read_source(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Source:
     """Y as a source: an array that has been checked, or what is checked as it is read."""
-    mapped = isinstance(Y, np.memmap)
     Y = unpacked(Y)
+    mapped = isinstance(Y, np.memmap) or getattr(Y, "mapped", False)
     source = None if mapped and mask is not None else open_source(Y)
     if source is None:
         return ArraySource(read_data(estimator, Y, mask, reset=reset))
@@ -61,6 +78,7 @@ def read_source(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Sou
         raise ValueError(
             "mask= is for arrays in memory. Put NaN where an entry of a file or a sparse matrix is missing."
         )
+    source, _ = _matched(estimator, source, None, reset)
     _refuse_few_rows(estimator, source, 2 if reset else 1)
     _take_header(estimator, source, reset)
     names = getattr(estimator, "feature_names_in_", None)

@@ -55,7 +55,7 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
         return [(as_likelihood(value), np.arange(n_columns))]
     groups: dict[Any, tuple[Likelihood, list[int]]] = {}
     owner: dict[int, Any] = {}
-    places = _first_places(names)
+    places = _places(names)
     for key, single in value.items():
         likelihood = as_likelihood(single)
         for column in _columns(key, n_columns, places):
@@ -90,22 +90,28 @@ def _in_order(likelihood: Likelihood, columns: list[int]) -> list[int]:
     return columns if _has_numbers_by_column(likelihood) else sorted(columns)
 
 
-def _first_places(names: Sequence[str] | None) -> dict[str, int]:
-    """Where each name is first found."""
-    places: dict[str, int] = {}
+def _places(names: Sequence[str] | None) -> dict[str, list[int]]:
+    """Where each name is found."""
+    places: dict[str, list[int]] = {}
     for place, name in enumerate(() if names is None else names):
-        places.setdefault(name, place)
+        places.setdefault(name, []).append(place)
     return places
 
 
-def _columns(key: Any, n_columns: int, places: Mapping[str, int]) -> list[int]:
+def _columns(key: Any, n_columns: int, places: Mapping[str, list[int]]) -> list[int]:
     """The columns that a key of the mapping names: a name, an index, or a tuple of them."""
     if isinstance(key, tuple):
         return [column for part in key for column in _columns(part, n_columns, places)]
     if isinstance(key, str):
         if key not in places:
             raise ValueError(f"likelihood names column {key!r}, which Y does not have.")
-        return [places[key]]
+        if len(places[key]) > 1:
+            raise ValueError(
+                f"likelihood names column {key!r}, but {len(places[key])} columns of Y have that name "
+                f"({', '.join(map(str, places[key][:5]))}). Give every column a name of its own (of an "
+                "AnnData object with adata.var_names_make_unique()), or name columns by their indices."
+            )
+        return places[key]
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < n_columns:
         return [int(key)]
     raise ValueError(

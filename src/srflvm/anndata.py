@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.named import NamedTable
 
 _PLAIN = (bool, int, float, str)
 
@@ -54,12 +54,12 @@ def srflvm(
     >>> srflvm.anndata.srflvm(adata, layer="counts", likelihood="negative_binomial")  # doctest: +SKIP
     >>> scanpy.pp.neighbors(adata, use_rep="X_srflvm")  # doctest: +SKIP
     """
+    from srflvm.anndata_source import table_of
     from srflvm.estimator import SRFLVM
 
     require_anndata()
-    found = adata.copy() if copy else adata
-    table = NamedTable(matrix_of(found, layer), [str(name) for name in found.var_names])
-    model = SRFLVM(n_components, **settings).fit(table)
+    found = (adata.to_memory() if adata.isbacked else adata.copy()) if copy else adata
+    model = SRFLVM(n_components, **settings).fit(table_of(found, layer))
     attach(found, model, model.embedding_, model.embedding_std_, key_added)
     if decoded_layer is not None:
         found.layers[decoded_layer] = model.inverse_transform(model.embedding_)
@@ -73,14 +73,23 @@ def attach(adata: Any, model: Any, Z: FloatArray, Z_std: FloatArray, key: str = 
 
 
 def matrix_of(adata: Any, layer: str | None) -> Any:
-    """X or a layer."""
+    """X or a layer of an AnnData object, or X of its `raw`."""
     if layer is not None and layer not in adata.layers:
         have = ", ".join(repr(name) for name in adata.layers if name is not None) or "none"
         raise DataError(f"The AnnData object has no layer {layer!r}. Its layers: {have}.")
     values = adata.X if layer is None else adata.layers[layer]
     if values is None:
-        raise DataError("The AnnData object has no matrix X. Name one of its layers.")
+        raise DataError("The AnnData object has no matrix X. Give one of its layers, or set X.")
     return values
+
+
+def open_file(path: Path, backed: Literal["r"] | None = None) -> Any:
+    """The AnnData object in a file; `backed` leaves its matrix X there."""
+    anndata = require_anndata()
+    try:
+        return anndata.read_h5ad(path, backed=backed)
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as an AnnData file ({error}).") from error
 
 
 def require_anndata() -> Any:

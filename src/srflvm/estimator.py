@@ -266,8 +266,10 @@ class SRFLVM(Queries):
         ----------
         Y : array-like, sparse matrix or path, of shape (N, M)
             Numeric data; NaN, NA and masked entries are missing and are not used. Zeros of a sparse matrix
-            are data. Also the path of a .npy, .npz (SciPy sparse), .zarr or .parquet file, an
-            `np.memmap` or a Zarr array: such data are read in pieces and never held as a whole.
+            are data. Also the path of a .npy, .npz (SciPy sparse), .zarr, .parquet or .h5ad file, an
+            `np.memmap` or a Zarr array: such data are read in pieces and never held as a whole. An AnnData
+            object stands for its X, also if that is in a file (`backed`); other methods find its variables
+            by name, in any order and among others.
         y : ignored
         mask : boolean array of shape (N, M), default=None
             True where an entry is to be taken as missing. Only for arrays in memory.

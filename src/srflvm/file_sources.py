@@ -102,7 +102,7 @@ def open_source(Y: Any) -> Source | None:
     if sparse.issparse(Y):
         return SparseSource(Y)
     if isinstance(Y, NamedTable) and sparse.issparse(Y.values):
-        return SparseSource(Y.values, Y.names)
+        return SparseSource(Y.values, Y.names, by_name=Y.by_name)
     if "zarr" in sys.modules and isinstance(Y, sys.modules["zarr"].Array):
         from srflvm.zarr_source import ZarrSource
 
@@ -122,13 +122,17 @@ def _open_path(path: Path) -> Source:
         from srflvm.parquet_source import ParquetSource
 
         return ParquetSource(path)
+    if suffix == ".h5ad":
+        from srflvm.anndata_source import open_h5ad
+
+        return open_h5ad(path)
     if _is_inside_zarr(path) or path.name.lower().endswith(".zarr.zip"):
         from srflvm.zarr_source import open_zarr
 
         return open_zarr(path)
     raise ValueError(
-        f"Y is the path {str(path)!r}, but only .npy, .npz (of a SciPy sparse matrix), .zarr and .parquet "
-        "can be read from there. Convert the file, or read it into an array first."
+        f"Y is the path {str(path)!r}, but only .npy, .npz (of a SciPy sparse matrix), .zarr, .parquet and "
+        ".h5ad can be read from there. Convert the file, or read it into an array first."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,28 +12,40 @@ from typing import Any
 import numpy as np
 
 from srflvm.exceptions import DataError
+from srflvm.sources import ArrangedSource, Source
 
 MOST_LISTED = 5
 
 
 @dataclass(frozen=True)
 class NamedTable:
-    """An array or a sparse matrix (N, M), and a name for each of its columns."""
+    """An array or a sparse matrix (N, M), and a name for each of its columns. With `by_name` a fitted model
+    finds its columns by name, in any order and among others."""
 
     values: Any
     names: Sequence[str]
+    by_name: bool = False
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype=dtype, copy=copy)
 
 
 def unpacked(Y: Any) -> Any:
-    """An AnnData object as its matrix with the names of its variables; anything else as it is."""
+    """An AnnData object as its matrix with the names of its variables, which is read in pieces if it is in a
+    file; anything else as it is."""
     if not isinstance(Y, getattr(sys.modules.get("anndata"), "AnnData", ())):
         return Y
-    if Y.X is None:
-        raise DataError("The AnnData object has no matrix X. Give one of its layers, or set X.")
-    return NamedTable(Y.X, [str(name) for name in Y.var_names])
+    from srflvm.anndata_source import table_of
+
+    return table_of(Y)
+
+
+def with_columns(table: Any, order: np.ndarray) -> NamedTable | Source:
+    """Some columns of a table or a source that has names, in another order."""
+    names = [table.names[place] for place in order]
+    if isinstance(table, NamedTable):
+        return NamedTable(table.values[:, order], names)
+    return ArrangedSource(table, order, names)
 
 
 def with_names_of(model: Any, Y: Any) -> Any:
@@ -71,6 +84,41 @@ def _check_number(estimator: Any, n_columns: int) -> None:
             f"Y has {n_columns} features, but {type(estimator).__name__} is expecting "
             f"{estimator.n_features_in_} features as input."
         )
+
+
+def order_by_name(estimator: Any, table: Any) -> np.ndarray | None:
+    """Where in a table whose columns are found by name those of a fitted model are; None if they are all of
+    its columns in their order, or are not found by name."""
+    known, names = getattr(estimator, "feature_names_in_", None), getattr(table, "names", None)
+    if known is None or names is None or not getattr(table, "by_name", False) or list(names) == list(known):
+        return None
+    wanted, found = set(known), set(names)
+    twice = [name for name in (*repeated(known), *repeated(names)) if name in wanted]
+    if twice:
+        raise DataError(
+            "The variables of the AnnData object are not those of the fit, so they are to be found by name, "
+            f"but several have the name {listed(twice)}. Make the names unique, here and before the fit, "
+            "with adata.var_names_make_unique()."
+        )
+    missing = [name for name in known if name not in found]
+    if missing:
+        raise DataError(
+            f"The AnnData object has no variable {listed(missing)}, to which the model was fitted "
+            f"({len(missing)} of {len(known)} are missing). Give all of them, with NaN where they were not "
+            "observed."
+        )
+    return places_of(known, names)
+
+
+def places_of(known: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """Where in `names`, which has all of them, the known names are."""
+    places = {name: place for place, name in enumerate(names)}
+    return np.array([places[name] for name in known])
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """Names that occur more than once."""
+    return [name for name, times in Counter(names).items() if times > 1]
 
 
 def _difference(names: Sequence[str], known: Sequence[str]) -> str:

@@ -13,12 +13,14 @@ from sklearn.utils import check_array, check_random_state
 
 from srflvm import _entry_checks as entry
 from srflvm import _likelihood_choice as choosing
+from srflvm._inputs import in_memory
 from srflvm._numeric import numeric
 from srflvm._types import FloatArray
 from srflvm._validation import check_count, check_positive
 from srflvm.estimator import SRFLVM
 from srflvm.imputation import refuse_vectors
 from srflvm.likelihoods import Categorical, Ordinal
+from srflvm.named import NamedTable, unpacked
 
 CANDIDATES = (2, 8, 32, 128)
 
@@ -72,7 +74,9 @@ def choose_n_components(
     sizes : array of shape (N,), default=None
         As in `SRFLVM.fit`.
     """
+    Y = in_memory(unpacked(Y))
     plain = np.ma.filled(Y.astype(np.float64), np.nan) if isinstance(Y, np.ma.MaskedArray) else Y
+    plain = plain.values if isinstance(plain, NamedTable) else plain
     table = check_array(numeric(plain), dtype="float64", ensure_all_finite=False)
     entry.warn_of_empty_rows(np.flatnonzero(np.isnan(table).all(axis=1)).tolist())
     likelihood = _with_all_levels(estimator.likelihood, Y, table)
@@ -105,7 +109,8 @@ def choose_n_components(
 def _with_all_levels(likelihood: Any, Y: Any, table: FloatArray) -> Any:
     """The likelihood with the levels and categories of the whole table, so that entries held out have none
     that a fit to the others would not know."""
-    choice = choosing.choose(likelihood, table.shape[1], list(getattr(Y, "columns", ())) or None)
+    names = Y.names if isinstance(Y, NamedTable) else getattr(Y, "columns", ())
+    choice = choosing.choose(likelihood, table.shape[1], list(names) or None)
     for single, _ in choice:
         refuse_vectors(single)
     if not any(isinstance(single, Ordinal | Categorical) for single, _ in choice):

@@ -26,7 +26,8 @@ ENTRIES_AT_ONCE = 4_000_000
 class Source(Protocol):
     """Rows of an N x M table of floats, NaN where an entry is missing.
 
-    A source whose columns have names also has an attribute `names`.
+    A source whose columns have names also has an attribute `names`, and `by_name` if a fitted model finds its
+    columns by them, in any order and among others.
     """
 
     @property
@@ -89,10 +90,17 @@ class SlicedSource:
 class SparseSource:
     """A SciPy sparse matrix or array. Its zeros are data; only the rows that are asked for are made dense."""
 
-    def __init__(self, matrix: Any, names: Sequence[str] | None = None, what: str = "The sparse matrix"):
+    def __init__(
+        self,
+        matrix: Any,
+        names: Sequence[str] | None = None,
+        what: str = "The sparse matrix",
+        *,
+        by_name: bool = False,
+    ):
         check_table(matrix, what)
         check_pieces(matrix.shape, what)
-        self.names = names
+        self.names, self.by_name = names, by_name
         self._rows = as_sound_csr(matrix, what)
 
     @property
@@ -108,6 +116,33 @@ class SparseSource:
 
     def take(self, index: np.ndarray) -> FloatArray:
         return as_floats(self._rows[index].toarray())
+
+
+@dataclass(frozen=True)
+class ArrangedSource:
+    """Some columns of a source, in another order, and their names."""
+
+    source: Source
+    order: np.ndarray
+    names: Sequence[str] | None
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.order)
+
+    @property
+    def mapped(self) -> bool:
+        return getattr(self.source, "mapped", False)
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        return self.source.read(start, stop)[:, self.order]
+
+    def take(self, index: np.ndarray) -> FloatArray:
+        return self.source.take(index)[:, self.order]
 
 
 def check_table(table: Any, what: str) -> None:

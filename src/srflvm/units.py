@@ -40,10 +40,11 @@ def _warn_of_group(values: FloatArray, columns: np.ndarray, names: Sequence[str]
     wide = spread > _LARGE_RATIO * spread[middle]
     relative = spread / spread[widest]
     if np.sum(relative[wide] ** 2) > 0.5 * np.sum(relative**2):
+        ratio = spread[widest] / spread[middle]
         one, other = (describe(int(columns[place]), names) for place in (widest, middle))
         warn_caller(
-            f"Y has columns of very different units: {one} varies {spread[widest] / spread[middle]:.0f} times "
-            f"as much as {other}. Continuous columns share one scale, so that little is learned of those that "
-            "vary less. Standardise them first, for example by sklearn.preprocessing.StandardScaler. "
+            f"Columns of Y have very different units: {one} varies {ratio:.0f} times as much as {other}. "
+            "Continuous columns share one scale, so that little is learned of those that vary less. "
+            "Standardise them first, for example by sklearn.preprocessing.StandardScaler. "
             "(SRFLVMImputer does so itself.)"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +12,9 @@ import numpy as np
 from srflvm._types import FloatArray
 from srflvm.commands.speaking import Speaker
 from srflvm.exceptions import DataError
-from srflvm.named import MOST_LISTED, NamedTable
-from srflvm.sources import ArraySource, Source, pieces
+from srflvm.named import MOST_LISTED, NamedTable, places_of
+from srflvm.sources import ArrangedSource, ArraySource, Source, pieces
 from srflvm.tables import Reading, Table, check_known, open_table
-
-
-@dataclass(frozen=True)
-class ArrangedSource:
-    """A source with its columns in another order, and their names."""
-
-    source: Source
-    order: np.ndarray
-    names: Sequence[str] | None
-
-    @property
-    def n_rows(self) -> int:
-        return self.source.n_rows
-
-    @property
-    def n_columns(self) -> int:
-        return len(self.order)
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        return self.source.read(start, stop)[:, self.order]
-
-    def take(self, index: np.ndarray) -> FloatArray:
-        return self.source.take(index)[:, self.order]
 
 
 def open_rows(data: Path, how: Reading, speaker: Speaker, model: Any = None) -> Table:
@@ -61,8 +38,7 @@ def order_of_columns(model: Any, table: Table, speaker: Speaker) -> np.ndarray:
     check_known(known, [*own, *table.ignored])
     in_model = set(known)
     _tell_ignored([*table.ignored, *(name for name in own if name not in in_model)], speaker)
-    places = {name: place for place, name in enumerate(own)}
-    order = np.array([places[name] for name in known])
+    order = places_of(known, own)
     if np.any(np.diff(order) < 0):
         speaker.note("The columns are in another order than in the fit: they are taken by name.")
     return order

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from scipy import sparse
 
 from srflvm._types import FloatArray
-from srflvm.anndata import matrix_of, require_anndata
+from srflvm.anndata import matrix_of, open_file, require_anndata
 from srflvm.exceptions import DataError
 from srflvm.sources import ArraySource, SparseSource, as_floats, check_table
 from srflvm.tables._table import Reading, Table, check_names
@@ -35,7 +35,7 @@ class AnnDataFile:
 
 def read(path: Path, how: Reading) -> Table:
     """X or a layer, with the names of observations and variables."""
-    adata = read_whole(path)
+    adata = open_file(path)
     if how.id_column is not None or how.leave_out:
         raise DataError(f"{path} has observation names and one matrix: no column is left out or names rows.")
     values, columns = matrix_of(adata, how.layer), [str(name) for name in adata.var_names]
@@ -47,16 +47,8 @@ def read(path: Path, how: Reading) -> Table:
         rows = ArraySource(as_floats(values))
     ids = [str(name) for name in adata.obs_names]
     note = f"matrix: {'X' if how.layer is None else f'layer {how.layer!r}'}"
-    return Table(rows, columns, ids, "id", (note,), AnnDataFile(adata, how.layer) if how.keep else None)
-
-
-def read_whole(path: Path) -> Any:
-    """The AnnData object in a file."""
-    anndata = require_anndata()
-    try:
-        return anndata.read_h5ad(path)
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as an AnnData file ({error}).") from error
+    original = AnnDataFile(adata, how.layer) if how.keep else None
+    return Table(rows, columns, ids, "id", (note,), original)
 
 
 def write(path: Path, temporary: Path, table: Table) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.named import NamedTable, like, listed
+from srflvm.named import NamedTable, like, listed, repeated
 from srflvm.sources import ArraySource, Source
 
 
@@ -94,7 +93,7 @@ def check_names(names: Sequence[str], path: Path) -> None:
     """Columns are told apart by their names."""
     if "" in names:
         raise DataError(f"{path} has no name for column {list(names).index('') + 1}. Give it one.")
-    twice = [name for name, times in Counter(names).items() if times > 1]
+    twice = repeated(names)
     if twice:
         raise DataError(f"{path} has more than one column {twice[0]!r}. Give every column a name of its own.")
 

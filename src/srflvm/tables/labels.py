@@ -90,9 +90,9 @@ def _from_parquet(path: Path, column: str | None) -> np.ndarray:
 
 
 def _from_annotations(path: Path, column: str | None) -> np.ndarray:
-    from srflvm.tables._h5ad import read_whole
+    from srflvm.anndata import open_file
 
-    observations = read_whole(path).obs
+    observations = open_file(path).obs
     names = [str(name) for name in observations.columns]
     return _as_labels(observations[names[_position(path, names, len(names), column)]].tolist())
 
