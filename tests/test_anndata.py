@@ -150,6 +150,65 @@ def test_a_choice_of_components_takes_cells(monkeypatch):
     assert seen[0].names == GENES
 
 
+@pytest.fixture
+def fits(monkeypatch):
+    """What the scanpy way gives to the estimator, which learns nothing."""
+    given = []
+
+    def fit(self, table):
+        given.append(read_source(self, table, reset=True))
+        self.embedding_, self.embedding_std_ = np.zeros((30, 2)), np.ones((30, 2))
+        return self
+
+    monkeypatch.setattr(SRFLVM, "fit", fit)
+    monkeypatch.setattr(SRFLVM, "inverse_transform", lambda self, Z: np.full((30, self.n_features_in_), 5.0))
+    monkeypatch.setattr(srflvm.anndata, "_summary", lambda model: {"genes": list(model.feature_names_in_)})
+    return given
+
+
+@pytest.mark.parametrize("way", ["memory", "backed"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("named", [True, False])
+def test_some_genes_are_used(way, form, named, fits, tmp_path):
+    adata = cells(FORMS[form](some_rows()))
+    flags = np.array([True, False, True, True])
+    adata.var["variable"] = flags
+    found = kept(adata, way, tmp_path)
+    srflvm.anndata.srflvm(found, mask_var="variable" if named else flags, decoded_layer="decoded")
+    np.testing.assert_array_equal(fits[0].read(0, 30), some_rows()[:, flags])
+    assert found.uns["srflvm"]["genes"] == ["actb", "gapdh", "myc"]
+    np.testing.assert_array_equal(found.layers["decoded"][0], [5.0, np.nan, 5.0, 5.0])
+
+
+@pytest.mark.parametrize("way", ["memory", "backed"])
+def test_the_raw_matrix_is_used(way, fits, tmp_path):
+    adata = cells()
+    adata.raw = adata
+    found = kept(adata[:, :2].copy(), way, tmp_path)
+    changed = srflvm.anndata.srflvm(found, use_raw=True, copy=True)
+    np.testing.assert_array_equal(fits[0].read(0, 30), some_rows())
+    assert changed.uns["srflvm"]["genes"] == GENES
+    assert "X_srflvm" not in found.obsm
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask_var": "variable"}, "mask_var='variable' is no column of adata.var"),
+        ({"mask_var": [True, False]}, "mask_var must be 4 booleans"),
+        ({"mask_var": [1, 0, 1, 1]}, "mask_var must be 4 booleans"),
+        ({"mask_var": [False] * 4}, "true for no variable"),
+        ({"use_raw": True}, "adata.raw, which is not set"),
+        ({"use_raw": True, "layer": "counts"}, "two matrices"),
+        ({"use_raw": True, "decoded_layer": "decoded"}, "decoded_layer has the variables of adata"),
+    ],
+)
+def test_choices_of_genes_that_mean_nothing_are_refused(options, message, fits):
+    with pytest.raises(ValueError, match=message):
+        srflvm.anndata.srflvm(cells(), **options)
+    assert not fits
+
+
 def test_genes_that_a_model_does_not_know_are_left_out_on_the_command_line(model, tmp_path):
     with_names = copy.deepcopy(model)
     with_names.feature_names_in_ = np.array(GENES, dtype=object)

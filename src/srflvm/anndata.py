@@ -9,6 +9,7 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.exceptions import DataError
+from srflvm.named import listed, with_columns
 
 _PLAIN = (bool, int, float, str)
 
@@ -18,6 +19,8 @@ def srflvm(
     layer: str | None = None,
     n_components: int = 2,
     *,
+    mask_var: Any = None,
+    use_raw: bool = False,
     key_added: str = "X_srflvm",
     decoded_layer: str | None = None,
     copy: bool = False,
@@ -32,12 +35,17 @@ def srflvm(
     layer : str, default=None
         The layer to embed; None means X.
     n_components : int, default=2
+    mask_var : str or boolean array, default=None
+        The variables to use: true where they are, or the name of such a column of `adata.var`, such as
+        "highly_variable". None uses all of them.
+    use_raw : bool, default=False
+        Embed `adata.raw.X`, with the variables there.
     key_added : str, default="X_srflvm"
         Where in `obsm` the latents go; their standard deviations go beside them, with "_std" added, and
         settings and results into `uns`, under the same name without "X_".
     decoded_layer : str, default=None
         A layer for what the model decodes from the latents: expected entries, for counts with size factors
-        those of a row of size one.
+        those of a row of size one; NaN in variables that were not used.
     copy : bool, default=False
         Return a changed copy and leave `adata` as it is.
     **settings
@@ -58,12 +66,54 @@ def srflvm(
     from srflvm.estimator import SRFLVM
 
     require_anndata()
+    _check_choices(adata, layer, use_raw, decoded_layer)
     found = (adata.to_memory() if adata.isbacked else adata.copy()) if copy else adata
-    model = SRFLVM(n_components, **settings).fit(table_of(found, layer))
+    of = found.raw if use_raw else found
+    table = table_of(of, layer)
+    used = _used_variables(of, mask_var, "adata.raw.var" if use_raw else "adata.var")
+    chosen = table if len(used) == of.shape[1] else with_columns(table, used)
+    model = SRFLVM(n_components, **settings).fit(chosen)
     attach(found, model, model.embedding_, model.embedding_std_, key_added)
     if decoded_layer is not None:
-        found.layers[decoded_layer] = model.inverse_transform(model.embedding_)
+        decoded = np.full(found.shape, np.nan)
+        decoded[:, used] = model.inverse_transform(model.embedding_)
+        found.layers[decoded_layer] = decoded
     return found if copy else None
+
+
+def _check_choices(adata: Any, layer: str | None, use_raw: bool, decoded_layer: str | None) -> None:
+    if not isinstance(use_raw, bool):
+        raise TypeError(f"use_raw={use_raw!r} must be True or False.")
+    if not use_raw:
+        return
+    if layer is not None:
+        raise ValueError(f"use_raw=True and layer={layer!r} name two matrices. Give only one of them.")
+    if decoded_layer is not None:
+        raise ValueError(
+            "decoded_layer has the variables of adata, but use_raw=True decodes those of adata.raw. Leave "
+            "one of them out."
+        )
+    if adata.raw is None:
+        raise DataError("use_raw=True asks for adata.raw, which is not set. Leave use_raw out to use X.")
+
+
+def _used_variables(of: Any, mask_var: Any, where: str) -> np.ndarray:
+    """The indices of the variables that a mask asks for."""
+    n_variables = of.shape[1]
+    if mask_var is None:
+        return np.arange(n_variables)
+    if isinstance(mask_var, str) and mask_var not in of.var.columns:
+        have = listed(list(of.var.columns)) or "none"
+        raise DataError(f"mask_var={mask_var!r} is no column of {where}. Its columns: {have}.")
+    flags = np.asarray(of.var[mask_var] if isinstance(mask_var, str) else mask_var)
+    if flags.dtype != bool or flags.shape != (n_variables,):
+        raise ValueError(
+            f"mask_var must be {n_variables} booleans, one for each variable, or the name of such a column "
+            f"of {where}; it is {flags.dtype} of shape {flags.shape}."
+        )
+    if not flags.any():
+        raise ValueError("mask_var is true for no variable: there is nothing to fit.")
+    return np.flatnonzero(flags)
 
 
 def attach(adata: Any, model: Any, Z: FloatArray, Z_std: FloatArray, key: str = "X_srflvm") -> None:
