@@ -183,7 +183,8 @@ def test_convergence_is_a_rise_per_sweep_between_two_windows():
     assert bcd.has_converged(history, tolerance=0.1250001, window=2)
     assert not bcd.has_converged(history, tolerance=0.0, window=2)
     assert not bcd.has_converged(history, tolerance=10.0, window=4)
-    assert bcd.has_converged([3.0, 1.0], tolerance=0.1, window=1)
+    assert bcd.has_converged([3.0, 3.05], tolerance=0.1, window=1)
+    assert not bcd.has_converged([3.0, 1.0], tolerance=0.1, window=1)
 
 
 def test_advance_stops_at_the_first_converged_sweep():

@@ -312,6 +312,7 @@ def test_the_imputer_works_in_a_pipeline_and_keeps_names(complete, holes):
 def test_the_imputer_warns_of_names_that_are_left_out_once_and_in_its_own_name(complete, model):
     imputer = SRFLVMImputer()
     imputer.estimator_ = copy.deepcopy(model)
+    imputer.location_, imputer.scale_ = np.zeros(8), np.ones(8)
     for fitted in (imputer, imputer.estimator_):
         fitted.feature_names_in_, fitted.n_features_in_ = np.array(list("abcdefgh"), dtype=object), 8
     ((message, _),) = warnings_of(lambda: imputer.transform(complete))

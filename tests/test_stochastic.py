@@ -274,3 +274,12 @@ def test_counts_are_recovered(fit_of_counts):
     by_column = np.broadcast_to(np.mean(np.exp(f), axis=0), f.shape)[mask]
     assert np.mean((hidden - np.exp(f)[mask]) ** 2) < 0.5 * np.mean((by_column - np.exp(f)[mask]) ** 2)
     assert np.median(model.likelihood_parameters_["dispersion"]) == pytest.approx(5.0, rel=0.8)
+
+
+@pytest.mark.parametrize("inference", ["polya_gamma", "polya_gamma_sampled", "gradient"])
+def test_batches_refuse_a_route_that_they_do_not_take(inference):
+    """After the landmarks the route was dropped without a word."""
+    Y = np.random.RandomState(0).randint(0, 2, (40, 3)).astype(float)
+    model = SRFLVM(likelihood="bernoulli", inference=inference, batch_size=10)
+    with pytest.raises(ValueError, match=f"inference='{inference}' is for fits of all rows at once"):
+        model.fit(Y)

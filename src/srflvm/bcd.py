@@ -40,10 +40,10 @@ Update = Callable[[Array, State, Any], State]
 
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 
-# The median size of the difference of two draws from N(0, 1), and how many standard errors of the difference
-# of two means a bound has to fall by before it is told.
-_MEDIAN_DIFFERENCE = 0.954
-_NOISE_LEVELS = 5.0
+# The median of |a - (b + c) / 2| for draws from N(0, 1), and how many standard errors a bound has to fall by
+# before it is told.
+_MEDIAN_OFF = 0.826
+_NOTABLE_ERRORS = 4.0
 
 
 class Outcome(NamedTuple):
@@ -288,20 +288,20 @@ def advance(
 
 
 def has_converged(history: Sequence[float], tolerance: float, window: int) -> bool:
-    """Whether the bound rises by less than `tolerance` a sweep: the mean of the last `window` sweeps
-    against that of the `window` sweeps before."""
+    """Tell whether the bound is flat: the mean of the last `window` sweeps is above that of the `window`
+    before by less than `tolerance` a sweep, and not below it by more than noise may explain."""
     if tolerance <= 0.0 or len(history) < 2 * window:
         return False
     recent = sum(history[-window:]) / window
     before = sum(history[-2 * window : -window]) / window
-    return recent - before < tolerance * window
+    most = tolerance * window
+    return -most - 2.0 * _standard_error(history, window) < recent - before < most
 
 
 def fall(history: Sequence[float], window: int) -> float:
     """Return by how much the bound has fallen below its highest level, zero if noise may explain it.
 
-    Levels are means of `window` sweeps. Differences between neighbouring sweeps tell the noise: their median
-    size is little moved by a trend.
+    Levels are means of `window` sweeps.
     """
     values = np.asarray(history, float)
     values = values[np.isfinite(values)]
@@ -310,8 +310,18 @@ def fall(history: Sequence[float], window: int) -> float:
     sums = np.cumsum(np.insert(values, 0, 0.0))
     levels = (sums[window:] - sums[:-window]) / window
     drop = float(np.max(levels) - levels[-1])
-    deviation = float(np.median(np.abs(np.diff(values)))) / _MEDIAN_DIFFERENCE
-    return drop if drop > _NOISE_LEVELS * deviation * math.sqrt(2.0 / window) else 0.0
+    return drop if drop > _NOTABLE_ERRORS * _standard_error(values, window) else 0.0
+
+
+def _standard_error(history: Sequence[float] | FloatArray, window: int) -> float:
+    """Return that of the difference of two levels. What a sweep is off the mean of its neighbours tells the
+    noise and is little moved by a trend; the median, by a jump."""
+    values = np.asarray(history, float)
+    values = values[np.isfinite(values)]
+    if len(values) < 3:
+        return 0.0
+    off = values[1:-1] - 0.5 * (values[:-2] + values[2:])
+    return float(np.median(np.abs(off))) / _MEDIAN_OFF * math.sqrt(2.0 / window)
 
 
 def _one_sweep(model: Model, run: Run, key: Array, data: Any, schedule: Schedule) -> Run:

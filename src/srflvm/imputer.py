@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from srflvm._entry_checks import empty_rows_are_known
 from srflvm._inputs import read_data
+from srflvm._likelihood_choice import Choice, choose
 from srflvm._types import FloatArray
 from srflvm.estimator import SRFLVM
-from srflvm.named import with_names_of
+from srflvm.likelihoods import Gaussian, StudentT
+from srflvm.likelihoods._observed import summary
+from srflvm.named import NamedTable
 from srflvm.selection import CANDIDATES, Selection, choose_n_components
 
 
 class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Fill missing entries (NaN) by a latent variable model, for use in a pipeline.
+
+    Continuous columns (Gaussian and Student's t) are standardised for the model, so that their units do not
+    matter.
 
     Parameters
     ----------
@@ -26,7 +33,7 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     n_components : int, "auto" or None, default="auto"
         Number of latent dimensions. "auto" chooses it by entries held out of the fit, which costs several
         fits; None keeps that of `estimator`.
-    candidates : sequence of int, default=(2, 8, 32, 128)
+    candidates : sequence of int, default=(1, 2, 3, 5, 8, 16, 32, 64, 128)
         What "auto" chooses from; see `choose_n_components`.
     random_state : int, RandomState instance or None, default=None
         Seed, of the model too unless that has one.
@@ -34,7 +41,9 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Attributes
     ----------
     estimator_ : SRFLVM
-        The fitted model.
+        The fitted model, of standardised columns: (y - location_) / scale_.
+    location_, scale_ : ndarrays (M,)
+        Mean and standard deviation of the observed entries of continuous columns; 0 and 1 for all others.
     n_components_ : int
         The number of latent dimensions used.
     selection_ : Selection or None
@@ -53,6 +62,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     estimator_: SRFLVM
+    location_: FloatArray
+    scale_: FloatArray
     n_components_: int
     selection_: Selection | None
 
@@ -71,13 +82,15 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, Y: Any, y: Any = None) -> SRFLVMImputer:
         """Fit the model to the observed entries of Y."""
-        read_data(self, Y, reset=True)
+        values = read_data(self, Y, reset=True)
+        model: Any = SRFLVM() if self.estimator is None else clone(self.estimator)
+        names = getattr(self, "feature_names_in_", None)
+        self.location_, self.scale_ = _units(values, choose(model.likelihood, values.shape[1], names))
         with empty_rows_are_known():
-            self._fit_model(Y)
+            self._fit_model(model, self._standardised(values))
         return self
 
-    def _fit_model(self, Y: Any) -> None:
-        model: Any = SRFLVM() if self.estimator is None else clone(self.estimator)
+    def _fit_model(self, model: Any, Y: Any) -> None:
         if model.random_state is None:
             model.set_params(random_state=self.random_state)
         self.selection_ = None
@@ -90,14 +103,31 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.n_components_ = model.n_components
 
     def transform(self, Y: Any) -> FloatArray:
-        """Y with its missing entries filled; observed entries are returned as they are."""
+        """Fill the missing entries of Y; observed entries are returned as they are."""
         check_is_fitted(self)
-        read_data(self, Y, reset=False)
+        values = read_data(self, Y, reset=False)
         with empty_rows_are_known():
-            filled: Any = self.estimator_.impute(with_names_of(self.estimator_, Y))
-        return filled
+            filled: Any = self.estimator_.impute(self._standardised(values))
+        return np.where(np.isnan(values), self.location_ + self.scale_ * filled, values)
+
+    def _standardised(self, values: FloatArray) -> Any:
+        """Return rows as the model takes them, with the names of their columns if there are any."""
+        standard = (values - self.location_) / self.scale_
+        names = getattr(self, "feature_names_in_", None)
+        return standard if names is None else NamedTable(standard, list(names))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _units(values: FloatArray, choice: Choice) -> tuple[FloatArray, FloatArray]:
+    """Return mean and standard deviation of the columns with a continuous likelihood, 0 and 1 for others."""
+    location, scale = np.zeros(values.shape[1]), np.ones(values.shape[1])
+    for likelihood, columns in choice:
+        if isinstance(likelihood, Gaussian | StudentT):
+            _, mean, variance = summary(np.asarray(values[:, columns], np.float64))
+            location[columns] = mean
+            scale[columns] = np.where(variance > 0.0, np.sqrt(variance), 1.0)
+    return location, scale

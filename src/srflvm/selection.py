@@ -22,7 +22,10 @@ from srflvm.imputation import refuse_vectors
 from srflvm.likelihoods import Categorical, Ordinal
 from srflvm.named import NamedTable, unpacked
 
-CANDIDATES = (2, 8, 32, 128)
+CANDIDATES = (1, 2, 3, 5, 8, 16, 32, 64, 128)
+
+# So many candidates in a row that predict worse than the best before them end the search.
+_PATIENCE = 2
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Selection:
     """What each number of components predicted of the entries held out, and the best of them.
 
     `scores` are mean log predictive densities in nats, higher is better; `relevances` holds `relevance_` of
-    each fit. Candidates after the first that predicts worse than the one before are not tried.
+    each fit. Once two candidates in a row have predicted worse than the best before them, no more are tried.
     """
 
     n_components: int
@@ -57,7 +60,7 @@ def choose_n_components(
     sizes: Any = None,
 ) -> Selection:
     """Hide a share of the observed entries, fit candidates to the rest, and compare their predictions, until
-    one predicts worse than the one before.
+    two in a row predict worse than the best before them.
 
     Parameters
     ----------
@@ -66,7 +69,7 @@ def choose_n_components(
     Y : array-like of shape (N, M)
         Holes are allowed. The entries held out are drawn from the others.
     candidates : sequence of int
-        Numbers of components, tried in increasing order; those above half of either side of Y are left out.
+        Numbers of components, tried in increasing order, as far as they are below both sides of Y.
     share : float, default=0.1
         Share of the observed entries that is held out; every column keeps at least one.
     random_state : int, RandomState instance or None, default=0
@@ -84,7 +87,7 @@ def choose_n_components(
     kept = sorted({check_count("candidates", int(c)) for c in candidates})
     if not kept:
         raise ValueError("candidates is empty: give at least one number of components.")
-    kept = [c for c in kept if c <= max(min(table.shape) // 2, 1)] or kept[:1]
+    kept = [c for c in kept if c < max(min(table.shape), 2)] or kept[:1]
     scores: list[float] = []
     relevances: list[FloatArray] = []
     for candidate in kept:
@@ -99,7 +102,7 @@ def choose_n_components(
             found = model.score_entries(Y, Y, mask=hidden, sizes=sizes)
         scores.append(float(np.nanmean(found)))
         relevances.append(model.relevance_)
-        if len(scores) > 1 and scores[-1] < scores[-2]:
+        if len(scores) - 1 - int(np.argmax(scores)) == _PATIENCE:
             break
     best = int(np.argmax(scores))
     tried = tuple(kept[: len(scores)])

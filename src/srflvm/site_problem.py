@@ -15,6 +15,7 @@ from srflvm.bcd import State
 from srflvm.blocks import STEPS_PER_SWEEP, Settings, StartingPoint
 from srflvm.compiling import quickly_compiled
 from srflvm.compression import Compressed, compress
+from srflvm.computing import in_float64
 from srflvm.cubature import cubature_points
 from srflvm.embedding import Embedding
 from srflvm.entries import Sites
@@ -88,7 +89,7 @@ class SiteProblem:
     def _log_likelihood_at_levels(self) -> float:
         """log p of the data, in their units, if every column stays at its level."""
         total = 0.0
-        with jax.enable_x64(True):
+        with in_float64():
             for group, rows, level, learned in zip(
                 self.layout.groups, self.encoded, self.levels, self.parameters, strict=True
             ):

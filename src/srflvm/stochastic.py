@@ -84,6 +84,11 @@ def fit_estimator(
     """Fit with the options of the table's estimator. With epochs to come, `max_iter` is their number, and the
     landmarks make their sweeps as if it were "auto"."""
     estimator, planned = table.estimator, planned or batching(table.estimator, table.n_rows)
+    if estimator.inference not in ("auto", "sites"):
+        raise ValueError(
+            f"inference={estimator.inference!r} is for fits of all rows at once, and a fit in batches uses "
+            "sites. Set batch_size=None and give Y as an array, or use inference='auto'."
+        )
     if estimator.warm_start:
         refuse_warm_batches(getattr(estimator, "_state", None))
 
