@@ -185,7 +185,7 @@ def test_progress_in_a_terminal():
             bar._bar.refresh()
     text = console.file.getvalue()
     assert "start pca" in text
-    assert "sweep 7/20, bound/entry 0.5000, 2 steps/s, 26 s left" in text
+    assert "sweep 7/20, bound per entry 0.5000, 2 steps/s, 26 s left" in text
 
 
 def test_progress_in_a_pipe_is_a_line_every_ten_sweeps():
@@ -194,6 +194,6 @@ def test_progress_in_a_pipe_is_a_line_every_ten_sweeps():
         for progress in some_progress():
             bar(progress)
     assert console.file.getvalue().splitlines() == [
-        "fit: sweep 10/20, bound/entry 0.5000, 2 steps/s, 20 s left",
-        "fit: sweep 20/20, bound/entry 0.5000, 2 steps/s, 0 s left",
+        "fit: sweep 10/20, bound per entry 0.5000, 2 steps/s, 20 s left",
+        "fit: sweep 20/20, bound per entry 0.5000, 2 steps/s, 0 s left",
     ]

@@ -66,15 +66,16 @@ def some_rows():
     return rng.randn(60, 2) @ rng.randn(2, 5) + 0.1 * rng.randn(60, 5)
 
 
-def test_a_fit_whose_bound_falls_says_so_once_where_it_was_called():
-    model = SRFLVM(2, learning_rate=5.0, max_iter=15, n_frequencies=10, init="pca", random_state=0)
+def test_a_fit_whose_bound_falls_says_so_once_where_it_was_called(monkeypatch):
+    monkeypatch.setattr(bcd, "fall", lambda history, window: 600.0)
+    model = SRFLVM(2, max_iter=4, n_frequencies=5, init="pca", random_state=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(some_rows())
     (warning,) = caught
     assert warning.category is FallingBoundWarning
     assert warning.filename == __file__
-    assert "nats an entry in the stage 'fit'" in str(warning.message)
+    assert "fell by 2 nats an entry in the stage 'fit'" in str(warning.message)
     assert "smaller learning_rate" in str(warning.message)
     assert not model.converged_
 

@@ -45,6 +45,9 @@ _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 _MEDIAN_OFF = 0.826
 _NOTABLE_ERRORS = 4.0
 
+# Fewer sweeps do not tell what their noise is.
+_FEWEST_TO_TELL_NOISE = 10
+
 
 class Outcome(NamedTuple):
     """What one sweep did to a block: the mean bound of its steps, and how many steps were dropped."""
@@ -305,7 +308,7 @@ def fall(history: Sequence[float], window: int) -> float:
     """
     values = np.asarray(history, float)
     values = values[np.isfinite(values)]
-    if len(values) < 2 * window:
+    if len(values) < max(2 * window, _FEWEST_TO_TELL_NOISE):
         return 0.0
     sums = np.cumsum(np.insert(values, 0, 0.0))
     levels = (sums[window:] - sums[:-window]) / window

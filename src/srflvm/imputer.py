@@ -24,7 +24,7 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Fill missing entries (NaN) by a latent variable model, for use in a pipeline.
 
     Continuous columns (Gaussian and Student's t) are standardised for the model, so that their units do not
-    matter.
+    matter and each counts alike.
 
     Parameters
     ----------
@@ -35,6 +35,9 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         fits; None keeps that of `estimator`.
     candidates : sequence of int, default=(1, 2, 3, 5, 8, 16, 32, 64, 128)
         What "auto" chooses from; see `choose_n_components`.
+    standardize : bool, default=True
+        Whether to standardise continuous columns. Use False for columns in the same units whose spread is
+        their weight, such as pixels: those at the edge of images hardly vary, and should not count as much.
     random_state : int, RandomState instance or None, default=None
         Seed, of the model too unless that has one.
 
@@ -43,7 +46,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     estimator_ : SRFLVM
         The fitted model, of standardised columns: (y - location_) / scale_.
     location_, scale_ : ndarrays (M,)
-        Mean and standard deviation of the observed entries of continuous columns; 0 and 1 for all others.
+        Mean and standard deviation of the observed entries of continuous columns, if they are standardised; 0
+        and 1 for all others.
     n_components_ : int
         The number of latent dimensions used.
     selection_ : Selection or None
@@ -73,11 +77,13 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         *,
         n_components: Any = "auto",
         candidates: Sequence[int] = CANDIDATES,
+        standardize: bool = True,
         random_state: Any = None,
     ):
         self.estimator = estimator
         self.n_components = n_components
         self.candidates = candidates
+        self.standardize = standardize
         self.random_state = random_state
 
     def fit(self, Y: Any, y: Any = None) -> SRFLVMImputer:
@@ -85,7 +91,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         values = read_data(self, Y, reset=True)
         model: Any = SRFLVM() if self.estimator is None else clone(self.estimator)
         names = getattr(self, "feature_names_in_", None)
-        self.location_, self.scale_ = _units(values, choose(model.likelihood, values.shape[1], names))
+        choice = choose(model.likelihood, values.shape[1], names)
+        self.location_, self.scale_ = _units(values, choice if self.standardize else [])
         with empty_rows_are_known():
             self._fit_model(model, self._standardised(values))
         return self

@@ -146,7 +146,10 @@ def _own_fill(task: Task, holes: FloatArray) -> tuple[list[tuple[str, FloatArray
 
     settings = dict(task.settings)
     n_components = settings.pop("n_components", "auto")
-    imputer = SRFLVMImputer(SRFLVM(**settings), n_components=n_components, random_state=task.seed).fit(holes)
+    # the entries are pixels, which share their unit
+    imputer = SRFLVMImputer(
+        SRFLVM(**settings), n_components=n_components, standardize=False, random_state=task.seed
+    ).fit(holes)
     model = imputer.estimator_
     if task.share:
         mean, std = model.impute(holes, return_std=True)
