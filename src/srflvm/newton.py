@@ -25,6 +25,9 @@ MOST_STEPS = 40
 # A Hessian serves one step, and one more for every so many latents.
 _LATENTS_PER_STEP = 16
 
+# Rounding errors of a sum of products, in units of the last place.
+_ROUNDING = 16.0
+
 
 class Place(NamedTuple):
     """The loss (n,) and its gradient (n, Q) at latents."""
@@ -111,6 +114,17 @@ def jacobian(frequencies: Array, weights: Array, latents: Array) -> Array:
 
 
 def inverse_root(hessian: Array) -> Array:
-    """The lower Cholesky factor of the inverse."""
-    inverse = jnp.linalg.inv(hessian)
-    return jnp.linalg.cholesky(0.5 * (inverse + jnp.swapaxes(inverse, 1, 2)))
+    """The lower Cholesky factor of the inverse, finite for every finite H = I + J diag(lambda) J'.
+
+    With rows and columns in reverse order H = U U' with U upper triangular, so that the factor is U'^-1 and
+    the inverse, whose smallest eigenvalues rounding may turn negative, is never made. Sums of products are
+    rounded by some eps sqrt(H_qq H_rr) (Cauchy and Schwarz): that share of their diagonal, Q times, keeps H
+    positive definite where lambda is so large that the identity is lost in it.
+    """
+    size = hessian.shape[-1]
+    identity = jnp.eye(size, dtype=hessian.dtype)
+    share = _ROUNDING * size * jnp.finfo(hessian.dtype).eps
+    raised = hessian + share * identity * (hessian - identity)
+    upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(raised, (1, 2))), (1, 2))
+    targets = jnp.broadcast_to(identity, hessian.shape)
+    return jax.lax.linalg.triangular_solve(upper, targets, left_side=True, lower=False, transpose_a=True)
