@@ -4,8 +4,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fitted_models import quick_fit
 
+from srflvm import SRFLVM
+from srflvm.exceptions import DataError
 from srflvm.newton import inverse_root
+
+
+def counts(size):
+    t = np.linspace(-1.0, 1.0, 40)
+    return np.random.RandomState(0).poisson(size * np.exp(np.outer(t, np.linspace(-1.0, 1.0, 6)))) + 0.0
+
+
+def answers(model, Y):
+    """All that a model says of rows, of which the last column is hidden to be filled."""
+    hidden = Y.copy()
+    hidden[:, -1] = np.nan
+    filled, filled_std = model.impute(hidden, return_std=True)
+    scores = model.score_entries(hidden, Y)[:, -1]
+    mean, std = model.inverse_transform(model.embedding_, return_std=True)
+    return [
+        *model.transform(Y, return_std=True),
+        *(filled[:, -1], filled_std[:, -1], mean, std),
+        *(scores[~np.isnan(Y[:, -1])], model.score_samples(Y)),
+    ]
+
+
+def assert_finite(model, Y):
+    assert all(np.isfinite(answer).all() for answer in answers(model, Y))
+    assert (model.embedding_std_ > 0.0).all()
+    assert (model.inverse_transform(model.embedding_, return_std=True)[1] > 0.0).all()
 
 
 @pytest.mark.parametrize("precision", [1e3, 1e16, 1e30])
@@ -19,3 +47,44 @@ def test_roots_of_inverses_are_finite_however_precise_the_data(precision):
     assert np.all(np.diagonal(root, axis1=1, axis2=2) > 0.0)
     if precision < 1e8:
         assert np.allclose(root @ np.swapaxes(root, 1, 2) @ hessian, np.eye(5), atol=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+@pytest.mark.parametrize("size", [1e9, 3e11])
+def test_large_counts_are_fitted(likelihood, size):
+    Y = counts(size)
+    model = quick_fit(Y, likelihood=likelihood, max_iter=10)
+    assert_finite(model, Y)
+    error = model.inverse_transform(model.embedding_) / Y - 1.0
+    assert np.sqrt(np.mean(error**2)) < (0.01 if likelihood == "poisson" else 0.3)
+
+
+def test_counts_without_structure_are_reconstructed_to_their_noise():
+    Y = np.random.RandomState(0).poisson(1e9, size=(40, 6)) + 0.0
+    model = quick_fit(Y, likelihood="poisson", max_iter=10)
+    mean, std = model.inverse_transform(model.embedding_, return_std=True)
+    assert np.sqrt(np.mean((Y - mean) ** 2)) < 1.2 * np.sqrt(1e9)
+    assert np.all((std > 0.9 * np.sqrt(1e9)) & (std < 2.0 * np.sqrt(1e9)))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "value", "message"),
+    [
+        ("poisson", 2e12, r"2e\+12 at row 7, column 2: Poisson counts beyond.*'negative_binomial'"),
+        ("negative_binomial", 1e17, r"1e\+17 at row 7, column 2: negative binomial.*Count in a larger unit"),
+    ],
+)
+def test_counts_too_large_are_refused(likelihood, value, message):
+    Y = counts(10.0)
+    Y[7, 2] = value
+    with pytest.raises(DataError, match=message):
+        SRFLVM(likelihood=likelihood).fit(Y)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_counts_far_outside_the_training_data_get_finite_answers(likelihood):
+    model = quick_fit(counts(10.0), likelihood=likelihood)
+    rows = counts(10.0)[:4]
+    rows[:, 1] = 1e12
+    assert_finite(model, rows)
+    assert_finite(model, np.full((2, 6), 1e12))

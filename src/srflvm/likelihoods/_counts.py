@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from srflvm._types import FloatArray
-from srflvm.likelihoods._base import Likelihood, Parameters
+from srflvm.likelihoods._base import Likelihood, Parameters, refuse
 from srflvm.likelihoods._observed import check_counts
 
 # squares of e^40 stay within float32; no data have such means
@@ -22,9 +22,14 @@ class Counts(Likelihood):
     called: ClassVar[str]
     _discrete: ClassVar[bool] = True
     takes_sizes: ClassVar[bool] = True
+    # beyond it float64 does not hold every whole number
+    largest: ClassVar[float] = 2.0**53
+    remedy: ClassVar[str] = "Count in a larger unit, or use likelihood='gaussian' for the logarithms of Y."
 
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
         check_counts(Y, columns, self.called)
+        problem = f"{self.called} counts beyond {self.largest:.1g} cannot be computed with"
+        refuse(self.largest < Y, Y, columns, problem, self.remedy)
 
     def first_guess(self, Y: FloatArray, bias: FloatArray) -> FloatArray:
         return np.where(np.isnan(Y), bias, np.log(Y + 0.5))

@@ -30,6 +30,12 @@ class Poisson(Counts):
 
     name: ClassVar[str] = "poisson"
     called: ClassVar[str] = "Poisson"
+    # the noise of larger counts, less than a millionth of them, is finer than the steps of a fit resolve
+    largest: ClassVar[float] = 1e12
+    remedy: ClassVar[str] = (
+        "Use likelihood='negative_binomial', whose noise grows with the counts, or likelihood='gaussian' for "
+        "the logarithms of Y."
+    )
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
         number, mean, _ = summary(Y)
