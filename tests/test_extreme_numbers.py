@@ -4,16 +4,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fitted_models import quick_fit
+from fitted_models import quick_fit, small_data, small_model
 
 from srflvm import SRFLVM
 from srflvm.exceptions import DataError
+from srflvm.likelihoods import Gaussian
 from srflvm.newton import inverse_root
+
+
+def holey():
+    Y = small_data()[0].copy()
+    Y[::5, 2] = np.nan
+    return Y
 
 
 def counts(size):
     t = np.linspace(-1.0, 1.0, 40)
     return np.random.RandomState(0).poisson(size * np.exp(np.outer(t, np.linspace(-1.0, 1.0, 6)))) + 0.0
+
+
+REAL = {
+    "complete": (small_data()[0], {}),
+    "holes": (holey(), {}),
+    "noise of columns": (holey(), {"likelihood": Gaussian(noise="column")}),
+    "sites": (holey(), {"inference": "sites"}),
+    "student_t": (holey(), {"likelihood": "student_t"}),
+    "batches": (small_data()[0], {"batch_size": 30}),
+}
 
 
 def answers(model, Y):
@@ -81,6 +98,46 @@ def test_counts_too_large_are_refused(likelihood, value, message):
         SRFLVM(likelihood=likelihood).fit(Y)
 
 
+@pytest.mark.parametrize("scale", [1e100, 1e-100])
+@pytest.mark.parametrize("name", REAL)
+def test_real_numbers_of_any_usual_scale_work(name, scale):
+    Y, parameters = REAL[name]
+    assert_finite(quick_fit(scale * Y, **parameters), scale * Y)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_numbers_whose_squares_overflow_are_refused(name):
+    Y, parameters = REAL[name]
+    Y = Y.copy()
+    Y[3, 1] = -1e200
+    with pytest.raises(DataError, match=r"-1e\+200 at row 3, column 1.*divide it by a larger unit"):
+        quick_fit(Y, **parameters)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_spreads_whose_squares_vanish_are_refused(name):
+    Y, parameters = REAL[name]
+    with pytest.raises(DataError, match="divide it by a smaller unit"):
+        quick_fit(1e-200 * Y, **parameters)
+
+
+def test_files_with_numbers_whose_squares_overflow_are_refused(tmp_path):
+    Y = small_data()[0].copy()
+    Y[50, 4] = 1e200
+    np.save(tmp_path / "Y.npy", Y)
+    with pytest.raises(DataError, match=r"1e\+200 at row 50, column 4"):
+        quick_fit(str(tmp_path / "Y.npy"))
+    with pytest.raises(DataError, match=r"1e\+200 at row 50, column 4"):
+        small_model().transform(str(tmp_path / "Y.npy"))
+
+
+@pytest.mark.parametrize("factor", [1e9, 1e20, 1e130])
+@pytest.mark.parametrize("name", ["complete", "noise of columns", "student_t"])
+def test_rows_far_outside_the_training_data_get_finite_answers(name, factor):
+    Y, parameters = REAL[name]
+    assert_finite(quick_fit(Y, **parameters), factor * small_data()[1][:4])
+
+
 @pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
 def test_counts_far_outside_the_training_data_get_finite_answers(likelihood):
     model = quick_fit(counts(10.0), likelihood=likelihood)
@@ -88,3 +145,13 @@ def test_counts_far_outside_the_training_data_get_finite_answers(likelihood):
     rows[:, 1] = 1e12
     assert_finite(model, rows)
     assert_finite(model, np.full((2, 6), 1e12))
+
+
+def test_rows_too_far_for_the_scale_of_the_model_are_refused():
+    Y = 1e-100 * small_data()[0]
+    model = quick_fit(Y, likelihood="student_t")
+    far = Y[:5].copy()
+    far[2, 3] = 1e60
+    for ask in (model.transform, model.score_samples):
+        with pytest.raises(DataError, match=r"1e\+60 at row 2, column 3.*units of the training data"):
+            ask(far)

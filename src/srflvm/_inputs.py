@@ -28,7 +28,7 @@ def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Float
         values = np.where(hidden, np.nan, values)
     # one layout in memory, since sums round differently in another
     values = np.ascontiguousarray(values)
-    entry.refuse_infinity(values, names)
+    entry.refuse_extremes(values, names)
     holes = np.isnan(values)
     if reset:
         entry.refuse_empty_columns(holes.all(axis=0), names)

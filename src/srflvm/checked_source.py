@@ -10,7 +10,8 @@ from srflvm.sources import Source
 
 
 class CheckedSource:
-    """A source of the user's: infinity is refused by row and column, holes are noted.
+    """A source of the user's: infinity and numbers whose squares overflow are refused by row and column,
+    holes are noted.
 
     When all rows have been read in order for the first time, columns without an entry are refused
     (`fitting`) and rows without one are warned of. `mapped` says that the user gave a memory map, which is an
@@ -49,9 +50,8 @@ class CheckedSource:
         return values
 
     def _check(self, values: FloatArray, rows: np.ndarray) -> None:
-        if not np.isfinite(values).all():
-            entry.refuse_infinity(values, self._names, rows)
-            self.has_missing = True
+        entry.refuse_extremes(values, self._names, rows)
+        self.has_missing = self.has_missing or bool(np.isnan(values).any())
 
     def _note(self, values: FloatArray) -> None:
         """Which columns have entries and which rows have none, in rows that are read for the first time."""

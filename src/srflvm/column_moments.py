@@ -17,10 +17,8 @@ from srflvm._types import FloatArray
 from srflvm.chunked import QUARTERS, chunk_shape
 from srflvm.dealing import own_range
 from srflvm.exceptions import DataError, MissingEntriesError
+from srflvm.number_range import refuse_large_spread, refuse_small_spread
 from srflvm.sources import Source, pieces
-
-# Scales whose squares, and those of single entries, stay far inside float64.
-_SCALES = (1e-100, 1e100)
 
 
 class ColumnMoments:
@@ -44,8 +42,7 @@ class ColumnMoments:
             _refuse_hole(rows, values)
         self._widen(values.min(axis=0), values.max(axis=0))
         self._shift(mean, len(values))
-        if self._largest >= _SCALES[1]:
-            self._refuse_scale()
+        refuse_large_spread(self._largest)
         centred = values - mean
         self.square += float(np.sum(centred**2))
         if self._gram:
@@ -87,19 +84,12 @@ class ColumnMoments:
                 "All rows of Y are equal, so there is nothing to explain: "
                 "give at least two different rows (constant columns are fine among others)."
             )
-        if self._largest <= _SCALES[0]:
-            self._refuse_scale()
+        refuse_small_spread(self._largest)
         return float(np.sqrt(self.square / (self.n_rows * len(self.mean))))
 
     @property
     def _largest(self) -> float:
         return float(max(np.max(self._highest - self.mean), np.max(self.mean - self._lowest)))
-
-    def _refuse_scale(self) -> None:
-        raise DataError(
-            f"Entries of Y differ from their column means by up to {self._largest:.1g}, out of the range "
-            f"{_SCALES[0]:.0e} to {_SCALES[1]:.0e} that can be squared safely. Rescale Y."
-        )
 
 
 def gather(source: Source, tests: FloatArray | None = None, *, gram: bool = False) -> ColumnMoments:

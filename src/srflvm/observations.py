@@ -14,6 +14,7 @@ import numpy as np
 
 from srflvm._types import FloatArray
 from srflvm.likelihoods import Likelihood, Units
+from srflvm.number_range import refuse_small_spread
 
 
 @dataclass(frozen=True)
@@ -107,11 +108,20 @@ def lay_out(Y: FloatArray, likelihoods: Sequence[tuple[Likelihood, np.ndarray]])
         values = np.asarray(Y[:, columns], np.float64)
         resolved = likelihood.resolve(values)
         units = resolved.units(values)
+        if not resolved.discrete:
+            _check_spread(values - units.location, units)
         y, _ = resolved.channels((values - units.location) / units.scale)
         channels = slice(start, start + y.shape[1])
         groups.append(Group(resolved, np.asarray(columns), units, channels, _spread(resolved.working(y))))
         start = channels.stop
     return Layout(tuple(groups), np.asarray(np.nanmean(Y, axis=0, dtype=np.float64)))
+
+
+def _check_spread(deviations: FloatArray, units: Units) -> None:
+    """Refuse real numbers that differ by too little; those that do not differ at all are constants."""
+    largest = float(np.nanmax(np.abs(deviations)))
+    if largest > 0.0:
+        refuse_small_spread(min(largest, float(np.min(units.scale))))
 
 
 def sizes_by(method: str, counts: FloatArray, means: FloatArray) -> FloatArray:

@@ -378,5 +378,6 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return values, estimated_sizes(self, values, self._posterior.layout, some)
 
     def _check_entries(self, rows: slice, values: FloatArray) -> None:
-        groups = [(group.likelihood, group.columns) for group in self._posterior.layout.groups]
-        choosing.check_columns(groups, values, getattr(self, "feature_names_in_", None), rows.start)
+        groups, names = self._posterior.layout.groups, getattr(self, "feature_names_in_", None)
+        choosing.check_columns([(g.likelihood, g.columns) for g in groups], values, names, rows.start)
+        entry.refuse_far_entries(values, groups, names, rows.start)

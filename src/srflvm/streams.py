@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from srflvm import _entry_checks as entry
 from srflvm import _likelihood_choice as choosing
 from srflvm import _validation as check
 from srflvm import parallel, stochastic
@@ -49,8 +50,9 @@ def partial_fit(estimator: Any, Y: Any, mask: Any, sizes: Any) -> None:
     _find_sums(estimator)
     posterior = estimator._posterior
     _refuse_new_holes(posterior, values)
-    groups = [(group.likelihood, group.columns) for group in posterior.layout.groups]
-    choosing.check_columns(groups, values, getattr(estimator, "feature_names_in_", None))
+    groups, names = posterior.layout.groups, getattr(estimator, "feature_names_in_", None)
+    choosing.check_columns([(group.likelihood, group.columns) for group in groups], values, names)
+    entry.refuse_far_entries(values, groups, names)
     _go_on(estimator, values, log_sizes(estimator, values, posterior.layout, sizes))
 
 
