@@ -1,13 +1,15 @@
 """Numbers of any size work or are refused with the place and a remedy; nothing is infinite silently."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from fitted_models import quick_fit, small_data, small_model
 
-from srflvm import SRFLVM
-from srflvm.exceptions import DataError
+from srflvm import SRFLVM, fitting
+from srflvm.exceptions import DataError, NumericalError
 from srflvm.likelihoods import Gaussian
 from srflvm.newton import inverse_root
 
@@ -155,3 +157,38 @@ def test_rows_too_far_for_the_scale_of_the_model_are_refused():
     for ask in (model.transform, model.score_samples):
         with pytest.raises(DataError, match=r"1e\+60 at row 2, column 3.*units of the training data"):
             ask(far)
+
+
+def spoiled(fitted):
+    std = fitted.embedding.cholesky.copy()
+    std[0] = np.nan
+    return replace(fitted, embedding=fitted.embedding._replace(cholesky=std))
+
+
+def test_a_fit_that_is_not_finite_is_made_again_more_safely_and_then_refused(monkeypatch):
+    real, attempts = fitting._Course.freeze, []
+
+    def freeze(course, entrant, bounds):
+        attempts.append(course.options.dtype)
+        return spoiled(real(course, entrant, bounds))
+
+    monkeypatch.setattr(fitting._Course, "freeze", freeze)
+    with pytest.raises(NumericalError, match="outliers in Y"):
+        quick_fit(small_data()[0])
+    assert attempts == [np.float32, np.float64]
+
+
+@pytest.mark.parametrize("part", ["weights", "noise"])
+def test_a_posterior_that_is_not_finite_is_never_recorded(monkeypatch, part):
+    real = fitting.fit
+
+    def fit(*arguments):
+        fitted = real(*arguments)
+        value = getattr(fitted.posterior, part)
+        return replace(fitted, posterior=replace(fitted.posterior, **{part: value * np.nan}))
+
+    monkeypatch.setattr(fitting, "fit", fit)
+    model = SRFLVM(max_iter=2, tol=0.0, random_state=0, n_frequencies=25, init="pca")
+    with pytest.raises(NumericalError, match="not finite"):
+        model.fit(small_data()[0])
+    assert not hasattr(model, "embedding_")

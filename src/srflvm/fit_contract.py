@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import jax
 import numpy as np
 
 from srflvm import bcd
@@ -72,3 +73,9 @@ class Fitted:
     stream: Stream | None = None
     sizes: FloatArray | None = None
     falls: tuple[Fall, ...] = ()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the embedding and all that is kept of the posterior are finite."""
+        kept = jax.tree.leaves((tuple(self.embedding), list(vars(self.posterior).values())))
+        return all(np.isfinite(part).all() for part in kept if isinstance(part, np.ndarray | float))

@@ -14,6 +14,7 @@ from srflvm._types import FloatArray
 from srflvm.batches import Stream
 from srflvm.computing import in_float64
 from srflvm.embedding import Embedding
+from srflvm.exceptions import NumericalError
 from srflvm.fit_contract import Fitted
 from srflvm.gaussian_posterior import GaussianPosterior
 from srflvm.posterior import Posterior
@@ -24,7 +25,12 @@ _BELONGS_TO_THE_DATA = ("fill", "sites", "order", "visit")
 
 
 def record(estimator: Any, fitted: Fitted) -> None:
-    """Set the fitted attributes, all NumPy or plain Python."""
+    """Set the fitted attributes, all NumPy or plain Python, unless any of them would not be finite."""
+    if not fitted.is_finite:
+        raise NumericalError(
+            "The latents or the weights of the fit are not finite, and were not kept. Look for extreme "
+            "outliers in Y and for columns of very different size, or set dtype='float64'."
+        )
     posterior, embedding = fitted.posterior, fitted.embedding
     kept = {name: value for name, value in fitted.state.items() if name not in _BELONGS_TO_THE_DATA}
     estimator._posterior = posterior

@@ -61,10 +61,12 @@ def fit(
             entrant, bounds = course.find_start() if state is None else (course.enter_again(state), {})
             entrant = course.finish(entrant)
             if course.is_sound(entrant.run):
-                return course.freeze(entrant, bounds)
+                fitted = course.freeze(entrant, bounds)
+                if fitted.is_finite:
+                    return fitted
     raise NumericalError(
-        f"{entrant.run.n_rejected} steps were not finite, also in float64 with a tenth of the learning "
-        "rate. Look for extreme outliers in Y, or give another `init`."
+        f"{entrant.run.n_rejected} steps were not finite, or what they led to was not, also in float64 with "
+        "a tenth of the learning rate. Look for extreme outliers in Y, or give another `init`."
     )
 
 
