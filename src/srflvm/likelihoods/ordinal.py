@@ -14,6 +14,7 @@ the second. It is concave in f.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -39,6 +40,10 @@ from srflvm.likelihoods._base import (
 )
 
 MOST_LEVELS = 100
+
+# In the middle of so wide a level an entry is of that level with probability 0.995.
+LARGEST_GAP = 12.0
+_SHARPNESS = 8.0
 
 
 @dataclass(frozen=True)
@@ -198,18 +203,16 @@ class Ordinal(Likelihood):
     ) -> tuple[Array, Array]:
         """Turn derivatives in the thresholds into those in the first one and the logarithms of the gaps."""
         n_thresholds = slopes.shape[1]
-        gaps = jnp.stack(
-            [
-                jnp.ones(len(slopes)),
-                *(jnp.exp(parameters[_gap_name(k)][:, 0]) for k in range(1, n_thresholds)),
-            ],
-            axis=1,
-        )
+        free = jnp.stack([parameters[_gap_name(k)][:, 0] for k in range(1, n_thresholds)] or [slopes[:, 0]])
+        first = jnp.vectorize(jax.grad(_gap))(free)[: n_thresholds - 1]
+        second = jnp.vectorize(jax.grad(jax.grad(_gap)))(free)[: n_thresholds - 1]
+        one, none = jnp.ones((1, len(slopes))), jnp.zeros((1, len(slopes)))
         # t_j = t_0 + the sum of the gaps up to j
-        jacobian = jnp.tril(jnp.ones((n_thresholds, n_thresholds))) * gaps[:, None, :]
+        below = jnp.tril(jnp.ones((n_thresholds, n_thresholds)))
+        jacobian = below * jnp.concatenate([one, first]).T[:, None, :]
         by_gap = jnp.einsum("bjk,bj->bk", jacobian, slopes)
-        bent = by_gap.at[:, 0].set(0.0)
         bends = jnp.einsum("bjk,bji,bil->bkl", jacobian, hessian, jacobian)
+        bent = jnp.concatenate([none, second]).T * (slopes @ below)
         bends += bent[:, :, None] * jnp.eye(n_thresholds)
         order = [0 if name == "threshold" else int(name.removeprefix("log_gap_")) for name in names]
         return by_gap[:, order], bends[:, order][:, :, order]
@@ -244,11 +247,13 @@ class Ordinal(Likelihood):
         """Return t_0, ..., t_(C-2), each with the shape of the parameters."""
         found = [jnp.asarray(parameters["threshold"])]
         for k in range(1, self._n_levels() - 1):
-            found.append(found[-1] + jnp.exp(parameters[_gap_name(k)]))
+            found.append(found[-1] + _gap(parameters[_gap_name(k)]))
         return found
 
     def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
         natural = {name: value.copy() for name, value in super().natural_parameters(learned, units).items()}
+        for k in range(1, self._n_levels() - 1):
+            natural[_gap_name(k)] = np.log(np.array(_gap(jnp.asarray(natural[_gap_name(k)])), np.float64))
         for index, own in enumerate(self.levels or ()):
             for k in range(max(len(own) - 1, 1), self._n_levels() - 1):
                 natural[_gap_name(k)][index] = np.nan
@@ -262,7 +267,7 @@ class Ordinal(Likelihood):
             upper = jnp.where(y == k, threshold, upper)
             lower = jnp.where(y == k + 1, threshold, lower)
             if k > 0:
-                gap = jnp.exp(parameters[_gap_name(k)])
+                gap = _gap(parameters[_gap_name(k)])
                 between = (y == k) & (y < self._highest(parameters))
                 log_between = jnp.where(between, jnp.log(-jnp.expm1(-gap)), log_between)
         return lower, upper, log_between
@@ -289,6 +294,15 @@ class Ordinal(Likelihood):
 def _levels_of(Y: FloatArray) -> list[tuple[int, ...]]:
     """Return the different codes in each column, in order."""
     return [tuple(int(code) for code in np.unique(y[~np.isnan(y)])) for y in Y.T]
+
+
+def _gap(log_gap: Array) -> Array:
+    """Return e^log_gap, smoothly held below LARGEST_GAP.
+
+    Where levels are told without error, gaps and f would grow together for ever.
+    """
+    beyond = softplus(_SHARPNESS * (log_gap - math.log(LARGEST_GAP))) / _SHARPNESS
+    return jnp.exp(log_gap - beyond)
 
 
 def _gap_name(k: int) -> str:
