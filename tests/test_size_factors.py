@@ -94,6 +94,8 @@ def test_impossible_requests_are_refused():
         model.sample(3, latents="posterior")
     with pytest.raises(ValueError, match="sizes"):
         model.sample(3, sizes=[1.0, -1.0, 2.0])
+    with pytest.raises(ValueError, match="sizes"):
+        model.sample(3, sizes=[1.0, 2.0])
     with pytest.raises(ValueError, match="Size factors are for counts"):
         made_up((sized_counts() > 20).astype(float), likelihood="bernoulli").sample(2, sizes=2.0)
 

@@ -233,7 +233,7 @@ class Queries(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if sizes is not None:
             if len(self._posterior.layout.count_columns) == 0:
                 refuse_sizes(self, sizes)
-            return read_sizes(np.broadcast_to(sizes, len(rows)), len(rows))
+            return read_sizes(np.full(len(rows), sizes) if np.ndim(sizes) == 0 else sizes, len(rows))
         own = getattr(self, "size_factors_", None)
         return None if own is None else np.log(own[rows])
 
