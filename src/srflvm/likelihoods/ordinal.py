@@ -43,7 +43,7 @@ MOST_LEVELS = 100
 
 # In the middle of so wide a level an entry is of that level with probability 0.995.
 LARGEST_GAP = 12.0
-_SHARPNESS = 8.0
+_SHARPNESS = 16.0
 
 
 @dataclass(frozen=True)
