@@ -9,7 +9,7 @@ rest. UMAP (umap-learn) and GPy's Bayesian GPLVM with minibatches (GPy) are meas
 GPy on at most 2000 rows. A picture is written beside the table.
 
 Measurements are kept in benchmarks/.cache/against.json: the command makes those that are missing there, and
-tells all of them; `--again` repeats those it is asked for.
+reports all of them; `--again` repeats the chosen ones.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cache import Cache
 from common import CONSOLE, RESULTS, command_line, data_folder, load_mnist, nearest_neighbours, report, timed
-from kept import Kept
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -37,7 +37,7 @@ MOST_ROWS_FOR_GPY = 2000
 MOST_ROWS_FOR_TSNE = 20_000
 GPY_STEPS, GPY_INDUCING, GPY_BATCH = 1000, 50, 200
 
-KEPT = Kept("against")
+CACHE = Cache("against")
 
 Labelled = tuple[np.ndarray, np.ndarray]
 
@@ -118,7 +118,7 @@ METHODS: dict[str, Callable[[np.ndarray, int], np.ndarray | None]] = {
 
 
 def run_one(method: str, name: str, seed: int) -> dict[str, Any]:
-    """In a process of its own: times, memory and accuracies, or why there are none."""
+    """Measure seconds, memory and accuracies in this process, or return why there are none."""
     warnings.simplefilter("ignore")
     Y, labels = DATA[name]()
     try:
@@ -166,8 +166,8 @@ def key(name: str, method: str, seed: int) -> str:
 
 
 def table(seed: int) -> list[list[str]]:
-    """All that was measured, data by data."""
-    cells, rows = KEPT.read(), []
+    """Return all measurements, data by data."""
+    cells, rows = CACHE.read(), []
     for name in DATA:
         found = {m: cells[key(name, m, seed)] for m in METHODS if key(name, m, seed) in cells}
         umap_seconds = found.get("umap", {}).get("seconds")
@@ -176,7 +176,7 @@ def table(seed: int) -> list[list[str]]:
 
 
 def draw(rows: list[list[str]]) -> None:
-    """Accuracy against seconds, a panel for each data set."""
+    """Draw accuracy against seconds, a panel for each data set."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in rows if row[2] != "-"]
@@ -214,8 +214,8 @@ def main() -> None:
         print(json.dumps(run_one(method, name, arguments.seed)))
         return
     for name, method in itertools.product(arguments.data, arguments.only):
-        if arguments.again or key(name, method, arguments.seed) not in KEPT.read():
-            KEPT.keep(key(name, method, arguments.seed), measured(method, name, arguments.seed))
+        if arguments.again or key(name, method, arguments.seed) not in CACHE.read():
+            CACHE.add(key(name, method, arguments.seed), measured(method, name, arguments.seed))
     rows = table(arguments.seed)
     columns = ["data", "method", "seconds", "peak, GB", "1-NN", "10-NN", "note"]
     title = f"Embeddings of two dimensions against other systems, seed {arguments.seed}"

@@ -1,4 +1,4 @@
-"""The bound against wall time for several schedules of step sizes, and a picture of the curves.
+"""Bound against wall time for several schedules of step sizes, and a picture of the curves.
 
     SRFLVM_DATA=folder python benchmarks/bound_by_time.py [--data digits mnist-1000] [--seed 0]
 

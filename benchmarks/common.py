@@ -1,4 +1,4 @@
-"""What the benchmark commands share: data, scores, tables, and where results are written."""
+"""Shared parts of the benchmark commands: data, scores, tables, and the folder of results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from rich.table import Table
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from srflvm.bench.machine import machine
-from srflvm.bench.running import run
-from srflvm.bench.store import Store
-from srflvm.bench.tasks import Task
+from srflvm_bench.machine import machine
+from srflvm_bench.runner import run
+from srflvm_bench.store import Store
+from srflvm_bench.tasks import Task
 
 STORE = Path(__file__).resolve().parent / ".cache" / "fits.sqlite"
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -31,7 +31,7 @@ DAY = 86400.0
 
 
 def data_folder() -> Path:
-    """The folder of data files, from SRFLVM_DATA."""
+    """Return the folder of data files, from SRFLVM_DATA."""
     folder = os.environ.get("SRFLVM_DATA")
     if not folder or not Path(folder).is_dir():
         raise SystemExit("Set SRFLVM_DATA to the folder that holds mnist.npz and cifar10_gray20.npz.")
@@ -39,20 +39,20 @@ def data_folder() -> Path:
 
 
 def load_mnist() -> tuple[np.ndarray, np.ndarray]:
-    """All 70 000 images in [0, 1] and their digits; 60 000 for training come first."""
+    """Load all 70 000 images in [0, 1] and their digits; the 60 000 for training come first."""
     archive = np.load(data_folder() / "mnist.npz")
     return (archive["Y"] / np.float32(255)).astype(np.float32), archive["labels"]
 
 
 def mnist_subset(seed: int, n_rows: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-    """A random subset of all images."""
+    """Load a random subset of all images."""
     Y, labels = load_mnist()
     index = np.random.RandomState(seed).permutation(len(Y))[:n_rows]
     return Y[index], labels[index]
 
 
 def cifar_subset(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first 400 images of each of classes 0 to 4, 20 x 20 pixels, grey: the same for every seed."""
+    """Load the first 400 images of each of classes 0 to 4, 20 x 20 pixels, grey: the same for every seed."""
     archive = np.load(data_folder() / "cifar10_gray20.npz")
     labels = archive["labels"]
     index = np.concatenate([np.flatnonzero(labels == c)[:400] for c in range(5)])
@@ -60,13 +60,13 @@ def cifar_subset(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def count_table(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Counts and labels of "montreal", "bridges" or "newsgroups"."""
+    """Load counts and labels of "montreal", "bridges" or "newsgroups"."""
     archive = np.load(data_folder() / f"{name}.npz")
     return archive["Y"].astype(float), archive["labels"]
 
 
 def nearest_neighbours(Z: np.ndarray, labels: np.ndarray, k: int = 1) -> float:
-    """Five-fold accuracy of a k-nearest-neighbour classifier."""
+    """Return the five-fold accuracy of a k-nearest-neighbour classifier."""
     folds = KFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(KNeighborsClassifier(k), Z, labels, cv=folds).mean())
 
@@ -76,10 +76,10 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
 
 
 def outcomes(tasks: Sequence[Task], store: str) -> list[tuple[tuple[float, ...], float]]:
-    """Scores and seconds of fits, from the store or made now."""
-    with closing(Store(Path(store))) as kept:
-        run(tasks, kept, budget=DAY, console=CONSOLE)
-        found = [kept.get(task) for task in tasks]
+    """Return scores and seconds of fits, from the store or made now."""
+    with closing(Store(Path(store))) as fits:
+        run(tasks, fits, budget=DAY, console=CONSOLE)
+        found = [fits.get(task) for task in tasks]
     failures = [outcome.failure for outcome in found if outcome and outcome.failure]
     if failures:
         raise SystemExit(f"{len(failures)} fits failed, the first with: {failures[0]}")
@@ -87,14 +87,14 @@ def outcomes(tasks: Sequence[Task], store: str) -> list[tuple[tuple[float, ...],
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    """The result and the wall time."""
+    """Call a function, and return its result and the seconds it took."""
     started = time.perf_counter()
     result = function()
     return result, time.perf_counter() - started
 
 
 def command_line() -> str:
-    """How the running benchmark was called."""
+    """Return the command that runs."""
     return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 

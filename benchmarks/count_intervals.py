@@ -4,8 +4,8 @@
 
 Counts are negative binomial with dispersion 5 and a log mean that is a smooth function of two latents; 30 %
 are missing. The seed draws the data, the mask, the fit and the draws. Rows of the data have no sizes, and the
-default of SRFLVM, "auto", should find that out. What sizes that are estimated all the same ("ratios") do to
-the intervals is measured, too.
+default of SRFLVM, "auto", should detect that. The effect of estimated sizes ("ratios") on the intervals is
+measured, too.
 
 The interval from the 5 % to the 95 % quantile of the draws, both included, covers at least 90 % of counts,
 more where they are small. The randomised probability integral transform (PIT) is uniform for discrete data
@@ -19,7 +19,7 @@ import argparse
 
 import numpy as np
 from common import CONSOLE, command_line, report, timed
-from holes import missing
+from missing_entries import missing_mask
 
 from srflvm import SRFLVM
 
@@ -29,7 +29,7 @@ SIZE_FACTORS = {"auto": "auto", "ratios": "ratios"}
 
 
 def simulate(seed: int) -> np.ndarray:
-    """Counts (N, M) with log mean b_m + sin(x_n · u_m + c_m) + x_n · v_m / 4."""
+    """Draw counts (N, M) with log mean b_m + sin(x_n · u_m + c_m) + x_n · v_m / 4."""
     rng = np.random.RandomState(seed)
     latents = rng.standard_normal((N_ROWS, 2))
     waves, slopes = rng.standard_normal((2, 2, N_COLUMNS))
@@ -39,14 +39,14 @@ def simulate(seed: int) -> np.ndarray:
 
 
 def transforms(counts: np.ndarray, draws: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-    """The randomised PIT of counts (n,) among draws (D, n)."""
+    """Compute the randomised PIT of counts (n,) among draws (D, n)."""
     below, equal = np.sum(draws < counts, axis=0), np.sum(draws == counts, axis=0)
     return (below + rng.uniform(size=counts.shape) * (equal + 1)) / (len(draws) + 1)
 
 
 def row(sizes: str, seed: int) -> list[str]:
     Y = simulate(seed)
-    hidden = missing(Y, SHARE, seed)
+    hidden = missing_mask(Y, SHARE, seed)
     model = SRFLVM(likelihood="negative_binomial", size_factors=SIZE_FACTORS[sizes], random_state=seed)
     _, seconds = timed(lambda: model.fit(np.where(hidden, np.nan, Y)))
     copies = model.impute(np.where(hidden, np.nan, Y), n_draws=N_DRAWS, random_state=seed)

@@ -3,8 +3,8 @@
     SRFLVM_DATA=folder python benchmarks/counts.py [--seeds 5] [--only montreal bridges]
 
 Default settings except the likelihood and the seed. No fit sees labels. The seed also draws the images
-of MNIST; the other data are the same for every seed. Fits are those of `srflvm bench table1` and are kept, as
-its are, in a store: the command makes those that are missing there.
+of MNIST; the other data are the same for every seed. Fits are those of `srflvm bench table1` and are kept in
+a store like its: the command makes the fits that are missing there.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import NamedTuple
 import numpy as np
 from common import add_store_option, command_line, outcomes, report
 
-from srflvm.baselines import SYSTEMS
-from srflvm.bench.tasks import Task, task
+from srflvm_bench.baselines import SYSTEMS
+from srflvm_bench.tasks import Task, task
 
 
 class Case(NamedTuple):
-    """Data and system, what they are called, and the accuracy to be reached."""
+    """Data and system, their title, and the accuracy to be reached."""
 
     data: str
     system: str
-    called: str
+    title: str
     bar: str
 
     @property
@@ -51,7 +51,7 @@ def row(name: str, found: list[tuple[tuple[float, ...], float]]) -> list[str]:
     case, accuracies = CASES[name], [scores[0] for scores, _ in found]
     each = [f"{accuracy:.4f}" for accuracy in accuracies]
     seconds = np.mean([seconds for _, seconds in found])
-    return [case.called, case.likelihood, f"{np.mean(accuracies):.4f}", *each, case.bar, f"{seconds:.1f}"]
+    return [case.title, case.likelihood, f"{np.mean(accuracies):.4f}", *each, case.bar, f"{seconds:.1f}"]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How long the explorer takes to show its points, and to draw a frame while they are dragged.
+"""Time in which the explorer shows its points, and draws a frame while they are dragged.
 
     python benchmarks/explorer.py [--rows 100000] [--runs 5]
 
@@ -52,7 +52,7 @@ requestAnimationFrame(step);
 
 
 def repeated(n_rows: int) -> tuple[Any, np.ndarray]:
-    """A model with so many rows, and their digits."""
+    """Return a model with so many rows, and their digits."""
     digits: Any = load_digits()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -65,7 +65,7 @@ def repeated(n_rows: int) -> tuple[Any, np.ndarray]:
 
 
 def measure(driver: Any, path: Path) -> dict[str, float]:
-    """Milliseconds of one visit to a page."""
+    """Measure the milliseconds of one visit to a page."""
     driver.get(path.as_uri())
     first = driver.execute_async_script(
         "srflvm.then(({app, firstPaint}) => { window.app = app; arguments[0](firstPaint); })"
@@ -81,7 +81,7 @@ def measure(driver: Any, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    import browsers  # pyright: ignore[reportMissingImports]
+    from helpers import browsers  # pyright: ignore[reportMissingImports]
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)

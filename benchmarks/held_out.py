@@ -1,4 +1,4 @@
-"""Predictive densities of counts that were held out of the fit, by likelihood.
+"""Predictive densities of held-out counts, by likelihood.
 
     SRFLVM_DATA=folder python benchmarks/held_out.py [--only montreal]
 
@@ -14,7 +14,7 @@ import argparse
 
 import numpy as np
 from common import CONSOLE, command_line, count_table, report, timed
-from holes import missing, with_holes
+from missing_entries import hide_entries, missing_mask
 from scipy.special import log_ndtr
 
 from srflvm import SRFLVM
@@ -25,19 +25,19 @@ LIKELIHOODS = ("negative_binomial", "poisson", "gaussian")
 
 
 def log_unit_mass(counts: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """log {P(z < y + 1/2) - P(z < y - 1/2)} for z ~ N(mean, std^2), by the lower tail so as not to cancel."""
+    """Compute log {P(z < y + 1/2) - P(z < y - 1/2)} for z ~ N(mean, std^2) without cancellation."""
     distance = np.abs(counts - mean)
     near, far = log_ndtr((0.5 - distance) / std), log_ndtr((-0.5 - distance) / std)
     return near + np.log(-np.expm1(far - near))
 
 
 def scores(model: SRFLVM, Y: np.ndarray, mask_seed: int) -> dict[str, np.ndarray]:
-    """Log scores of the entries held out, one array for each way to score them."""
-    hidden, holes = missing(Y, SHARE, mask_seed), with_holes(Y, SHARE, mask_seed)
+    """Compute log scores of the held-out entries, one array for each way to score them."""
+    hidden, seen = missing_mask(Y, SHARE, mask_seed), hide_entries(Y, SHARE, mask_seed)
     kind = "density" if model.likelihood == "gaussian" else "probability"
-    found = {kind: model.score_entries(holes, Y)[hidden]}
+    found = {kind: model.score_entries(seen, Y)[hidden]}
     if model.likelihood == "gaussian":
-        mean, std = model.impute(holes, return_std=True)
+        mean, std = model.impute(seen, return_std=True)
         found["mass of the unit interval"] = log_unit_mass(Y[hidden], mean[hidden], std[hidden])
     return found
 
@@ -45,7 +45,7 @@ def scores(model: SRFLVM, Y: np.ndarray, mask_seed: int) -> dict[str, np.ndarray
 def rows(name: str, mask_seed: int, likelihood: str) -> list[list[str]]:
     Y, _ = count_table(name)
     model = SRFLVM(likelihood=likelihood, random_state=0)
-    _, seconds = timed(lambda: model.fit(with_holes(Y, SHARE, mask_seed)))
+    _, seconds = timed(lambda: model.fit(hide_entries(Y, SHARE, mask_seed)))
     table = []
     for kind, found in scores(model, Y, mask_seed).items():
         summary = [f"{np.mean(found):.4f}", f"{np.median(found):.4f}", f"{found.min():.1f}"]

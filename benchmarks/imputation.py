@@ -1,13 +1,13 @@
-"""Missing pixels filled in: SRFLVMImputer against the rivals of `srflvm.baselines.imputers`.
+"""Imputation of missing pixels: SRFLVMImputer against those of `srflvm_bench.baselines.imputers`.
 
     SRFLVM_DATA=folder python benchmarks/imputation.py [--data brendan]
 
 SRFLVMImputer has its default settings and seed 0, and chooses its number of components Q without seeing the
-missing entries. Rivals with a rank, a penalty or a number of neighbours are at the setting with the lowest
-error on the missing entries themselves, in their favour. Coverage is that of mean ± 1.645 standard
-deviations. Seconds are totals over the columns of the table: of SRFLVMImputer with the choice of Q, of rivals
-with all their settings. Fits are those of `srflvm bench table4` and are kept, as its are, in a store: the
-command makes those that are missing there.
+missing entries. Other imputers with a rank, a penalty or a number of neighbours are at the setting with the
+lowest error on the missing entries themselves, in their favour. Coverage is that of mean ± 1.645 standard
+deviations. Seconds are totals over the columns of the table: of SRFLVMImputer with the choice of Q, of
+others with all their settings. Fits are those of `srflvm bench table4` and are kept in a store like its: the
+command makes the fits that are missing there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 from common import add_store_option, command_line, outcomes, report
 
-from srflvm.baselines.imputers import RIVALS
-from srflvm.bench.tasks import TABLE4_DATA, task
+from srflvm_bench.baselines.imputers import IMPUTERS
+from srflvm_bench.tasks import TABLE4_DATA, task
 
 SHARES = (0.1, 0.3, 0.6)
 OURS = "G-OURS"
@@ -27,12 +27,12 @@ Found = dict[str, list[tuple[tuple[float, ...], float]]]
 
 
 def measure(data: Sequence[str], store: str) -> Found:
-    """Scores and seconds of every system, in the order of the table's columns."""
+    """Return scores and seconds of every system, in the order of the table's columns."""
     return {
         system: outcomes(
             [task("imputation", name, system, share=share) for name in data for share in SHARES], store
         )
-        for system in (OURS, *RIVALS)
+        for system in (OURS, *IMPUTERS)
     }
 
 

@@ -1,4 +1,4 @@
-"""Full MNIST in float32, and new rows placed by a model of 5000.
+"""Fit of all of MNIST in float32, and new rows embedded by a model of 5000.
 
     SRFLVM_DATA=folder python benchmarks/large.py [--rows 60000]
 
@@ -42,8 +42,8 @@ def new_rows(Y: np.ndarray, labels: np.ndarray, n_train: int = 5000) -> list[lis
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=60_000)
-    Y, labels = load_mnist()
     n_rows = parser.parse_args().rows
+    Y, labels = load_mnist()
     rows = [*new_rows(Y, labels), full(Y[:n_rows], labels[:n_rows])]
     columns = ["what", "accuracy", "note", "seconds"]
     report("large", "Many rows, and new rows", columns, rows, "python benchmarks/large.py")

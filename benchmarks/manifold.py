@@ -1,4 +1,4 @@
-"""Recovery of a known manifold and coverage of predictive intervals on rows held out.
+"""Recovery of a known manifold, and coverage of predictive intervals on held-out rows.
 
     python benchmarks/manifold.py [--seeds 5]
 

@@ -1,11 +1,11 @@
-"""A table on disk that is not held in memory: time, peak memory and what was predicted.
+"""Fit of a table on disk that is not held in memory: time, peak memory and its prediction.
 
     SRFLVM_DATA=folder python benchmarks/out_of_core.py [--rows 1000000] [--frequencies 50] [--folder .]
 
 The table is made of the images of MNIST, one after the other and again, each time with new noise (standard
 deviation 0.1), in float32. The fit makes 17 sweeps, 102 gradient steps, over all rows. It runs in a process
-of its own, whose peak memory the system tells. The part of the prediction that is fixed does not grow with
-the rows; the process holds some memory before the fit begins, which is added to it.
+of its own, whose peak memory the system reports. The fixed part of the prediction does not grow with the
+rows; the process holds some memory before the fit begins, which is added to it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ jax.numpy.zeros(3).block_until_ready()
 before = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 model = SRFLVM(n_frequencies=n_frequencies, max_iter=max_iter, tol=0, random_state=0, verbose=2)
 _, seconds = timed(lambda: model.fit(path))
-# of this program alone: the maximum that getrusage tells begins with that of the process that started it
+# of this program alone: the maximum of getrusage includes that of the process that started it
 status = open("/proc/self/status").read().splitlines()
 peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 print(json.dumps({"before": before, "peak": peak, "seconds": seconds, "sweeps": model.n_iter_,
@@ -53,7 +53,7 @@ def write_table(path: Path, n_rows: int) -> None:
 
 
 def predicted(shape: tuple[int, int], n_frequencies: int) -> tuple[float, float]:
-    """The whole prediction and the part of it that does not grow with the rows."""
+    """Return the whole prediction and the part of it that does not grow with the rows."""
     from srflvm import SRFLVM
 
     model = SRFLVM(n_frequencies=n_frequencies)

@@ -1,4 +1,4 @@
-"""A fit that is killed again and again, beside one that is left alone, and what writing checkpoints costs.
+"""Fit that is killed repeatedly, beside one that is left alone, and the cost of writing checkpoints.
 
     python benchmarks/resume.py [--kills 10] [--rows 1797] [--sweeps 100] [--seed 0]
 
@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from common import CONSOLE, command_line, report
@@ -26,8 +26,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import SRFLVM
-from srflvm.journal import FolderJournal
-from srflvm.leg_files import Leg
+from srflvm.inference.checkpoints import Checkpoints
 
 
 class Outcome(NamedTuple):
@@ -40,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 def worker(n_rows: int, n_sweeps: int, checkpoint_dir: str, result: str) -> None:
-    """One fit; an empty `checkpoint_dir` means none."""
+    """Make one fit; an empty `checkpoint_dir` means none."""
     seconds, sweeps = _watch_writing(), []
     model = SRFLVM(
         max_iter=n_sweeps,
@@ -62,24 +61,25 @@ def worker(n_rows: int, n_sweeps: int, checkpoint_dir: str, result: str) -> None
 
 
 def _watch_writing() -> list[float]:
-    """A list to which the time of every write is added."""
+    """Return a list to which the seconds of every write are added."""
     seconds: list[float] = []
-    write = FolderJournal._write
+    owner: Any = Checkpoints
+    write = owner._write
 
-    def timed_write(self: FolderJournal, path: Path, label: str, leg: Leg) -> None:
+    def timed_write(self: Checkpoints, *arguments: Any) -> None:
         started = time.perf_counter()
-        write(self, path, label, leg)
+        write(self, *arguments)
         seconds.append(time.perf_counter() - started)
 
-    FolderJournal._write = timed_write
+    owner._write = timed_write
     return seconds
 
 
 def run(options: argparse.Namespace, folder: Path | str, delays: Sequence[float] = ()) -> Outcome:
-    """Start the fit until it ends; the first starts are killed after these delays, if they last so long."""
+    """Start the fit until it ends; kill the first starts after these delays, if they last so long."""
     n_kills, started = 0, time.perf_counter()
-    with tempfile.TemporaryDirectory() as place:
-        result = Path(place) / "result.npz"
+    with tempfile.TemporaryDirectory() as folder_of_result:
+        result = Path(folder_of_result) / "result.npz"
         command = [sys.executable, __file__, "--worker", str(folder), str(result)]
         command += ["--rows", str(options.rows), "--sweeps", str(options.sweeps)]
         for delay in [*delays, None]:
@@ -119,10 +119,10 @@ def main() -> None:
     alone = run(options, "")
     moments = np.random.RandomState(options.seed).uniform(0.0, 0.4 * alone.seconds, size=options.kills)
     rows = [row("left alone, no checkpoints", alone, alone)]
-    with tempfile.TemporaryDirectory() as place:
-        stored = Path(place) / "left alone"
+    with tempfile.TemporaryDirectory() as temporary:
+        stored = Path(temporary) / "left alone"
         rows.append(row("left alone, with checkpoints", run(options, stored), alone))
-        killed = run(options, Path(place) / "killed", moments.tolist())
+        killed = run(options, Path(temporary) / "killed", moments.tolist())
         rows.append(row("killed and started again", killed, alone))
         rows.append(row("a finished fit, started again", run(options, stored), alone))
     columns = ["fit", "kills", "seconds", "sweeps", "seconds of writing", "last bound", "same bounds"]

@@ -1,10 +1,10 @@
-"""The routes of inference compared.
+"""Comparison of the routes of inference.
 
     SRFLVM_DATA=folder python benchmarks/routes.py [--only montreal] [--routes sites gradient]
 
 Seed 0, two dimensions, all else at its default. Bound, accuracy and seconds are of a fit to all entries; the
-log probability of entries held out is of a second fit, without a tenth of the entries (mask seed 0). Bounds
-of different routes differ in tightness as well as in what was found. Seconds include compilation.
+log probability of held-out entries is of a second fit, without a tenth of the entries (mask seed 0). Bounds
+of different routes differ in tightness as well as in the optimum. Seconds include compilation.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import argparse
 import numpy as np
 from common import CONSOLE, command_line, data_folder, nearest_neighbours, report, timed
 from counts import CASES
-from holes import missing, with_holes
+from missing_entries import hide_entries, missing_mask
 
 from srflvm import SRFLVM
-from srflvm.baselines import SYSTEMS
-from srflvm.bench.views import load, view
+from srflvm_bench.baselines import SYSTEMS
+from srflvm_bench.views import load, view
 
 SHARE = 0.1
 DATA = ("mnist-binary", "montreal", "bridges", "newsgroups-binary")
@@ -33,10 +33,10 @@ def row(name: str, route: str) -> list[str]:
     _, seconds = timed(lambda: model.fit(Y))
     bound, accuracy = model.elbo_ / Y.size, nearest_neighbours(model.embedding_, labels)
     sweeps = model.n_iter_
-    holes = with_holes(Y, SHARE)
-    scores = model.fit(holes).score_entries(holes, Y)[missing(Y, SHARE)]
+    seen = hide_entries(Y, SHARE)
+    scores = model.fit(seen).score_entries(seen, Y)[missing_mask(Y, SHARE)]
     found = [f"{bound:.4f}", f"{np.mean(scores):.4f}", f"{accuracy:.4f}", str(sweeps), f"{seconds:.1f}"]
-    line = [case.called, case.likelihood, route, *found]
+    line = [case.title, case.likelihood, route, *found]
     CONSOLE.print(" | ".join(line))
     return line
 

@@ -1,12 +1,12 @@
-"""How the time of a step grows with rows and columns, and what a second process is worth.
+"""Growth of the time of a step with rows and columns, and the gain from a second process.
 
     python benchmarks/scaling.py [--only rows columns processes] [--rows 200000] [--rounds 3]
 
 "rows" and "columns" time gradient steps on random data in this process, as `speed.py` does. "processes" fits
 a random table on disk with one process and with two, each on a core of its own: seconds a sweep over all rows
-(medians, the first, which compiles, left out), seconds of the whole fit, and the bounds. One and two take
-turns, since the machine's own speed may drift; so do two fits of half the rows each that know nothing of each
-other, which tell what the two cores can do at once. A picture is written beside the table.
+(medians without the first, which compiles), seconds of the whole fit, and the bounds. One and two take turns,
+since the machine's own speed may drift; so do two independent fits of half the rows each, which measure what
+the two cores can do at once. A picture is written beside the table.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measure_columns() -> list[list[str]]:
 
 
 def draw(varied: str, fixed: str, curves: dict[str, dict[int, float]], reference: int) -> None:
-    """Milliseconds a step against what is varied; the first curve's, if it were proportional."""
+    """Draw milliseconds a step against a size, and the line of the first curve if it were proportional."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
@@ -92,7 +92,7 @@ def write_table(path: Path, n_rows: int, n_columns: int = 100) -> None:
 
 
 def work(path: str, n_processes: int, index: int, port: int) -> None:
-    """One process of a fit, on a core of its own. The first prints what was found."""
+    """Run one process of a fit on a core of its own; the first one prints the measurements."""
     from srflvm import SRFLVM, parallel
 
     if n_processes > 1:
@@ -113,7 +113,9 @@ def work(path: str, n_processes: int, index: int, port: int) -> None:
         print(json.dumps({**found, "bound": model.elbo_}), flush=True)
 
 
-def started(path: Path, n_processes: int, index: int, core: int, port: int = 0) -> subprocess.Popen[str]:
+def start_process(
+    path: Path, n_processes: int, index: int, core: int, port: int = 0
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, __file__, "--work", str(path), str(n_processes), str(index), str(port)],
         stdout=subprocess.PIPE,
@@ -123,7 +125,7 @@ def started(path: Path, n_processes: int, index: int, core: int, port: int = 0) 
     )
 
 
-def said_by(process: subprocess.Popen[str]) -> dict[str, float]:
+def read_result(process: subprocess.Popen[str]) -> dict[str, float]:
     return json.loads(process.communicate()[0].splitlines()[-1])
 
 
@@ -132,8 +134,8 @@ def fit_by(n_processes: int, path: Path) -> dict[str, float]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     cores = sorted(os.sched_getaffinity(0))[:n_processes]
-    parts = [started(path, n_processes, index, core, port) for index, core in enumerate(cores)]
-    found = said_by(parts[0])
+    parts = [start_process(path, n_processes, index, core, port) for index, core in enumerate(cores)]
+    found = read_result(parts[0])
     for part in parts[1:]:
         part.communicate()
     CONSOLE.print(n_processes, "processes", found)
@@ -141,9 +143,9 @@ def fit_by(n_processes: int, path: Path) -> dict[str, float]:
 
 
 def fits_apart(path: Path) -> dict[str, float]:
-    """Two fits of a table at the same time that know nothing of each other: the slower one."""
-    parts = [started(path, 1, 0, core) for core in sorted(os.sched_getaffinity(0))[:2]]
-    found = max((said_by(part) for part in parts), key=lambda one: one["sweep"])
+    """Make two independent fits of a table at the same time and return the slower one."""
+    parts = [start_process(path, 1, 0, core) for core in sorted(os.sched_getaffinity(0))[:2]]
+    found = max((read_result(part) for part in parts), key=lambda one: one["sweep"])
     CONSOLE.print("two fits apart, the slower", found)
     return found
 
@@ -175,8 +177,10 @@ def measure_processes(n_rows: int, n_rounds: int) -> list[list[str]]:
 
 
 def _gains(rounds: list[tuple[dict[str, float], ...]], other: int) -> str:
-    """How much faster the other's sweeps were than those of one process, round by round; and the fastest
-    sweeps of all, which the machine's other work disturbed least."""
+    """Describe how much faster the other's sweeps were than those of one process, round by round.
+
+    The fastest sweeps of all are those that the machine's other work disturbed least.
+    """
     by_round = ", ".join(f"{fits[0]['sweep'] / fits[other]['sweep']:.2f}" for fits in rounds)
     fastest = [min(fits[index]["fastest"] for fits in rounds) for index in (0, other)]
     return f"by round {by_round}; the fastest sweeps of all rounds {fastest[0] / fastest[1]:.2f}"

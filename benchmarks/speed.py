@@ -1,11 +1,11 @@
-"""The time of a gradient step against that of the matrix products it cannot do without.
+"""Time of a gradient step against that of the matrix products that it needs at least.
 
     python benchmarks/speed.py [--only 60000x784] [--times 9]
 
 Data are random, in float32. A step is a sixth of a sweep: sampling, features, evidence, gradients, the
 optimiser and the blocks in closed form, with one thread for LAPACK as in a fit. Its matrix products are
 Phi'Phi, Phi'Y, Y H', Phi P, X W', and the two that take a gradient of the phases to X and to W, on whole
-arrays of the same sizes. Step and products run by turns; medians. A picture is written beside the table.
+arrays of the same sizes. Step and products run in turns; medians. A picture is written beside the table.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 from common import CONSOLE, RESULTS, command_line, report, timed
 
-from srflvm import bcd, blocks
-from srflvm.chunked import chunk_targets
-from srflvm.compiling import one_blas_thread
-from srflvm.evidence import smallest_ratio
-from srflvm.layers import SharedData
+from srflvm import bcd
+from srflvm.model import elbo
+from srflvm.model.chunked_evidence import chunk_targets
+from srflvm.model.evidence_layers import SharedData, SharedLayer
+from srflvm.numerics.jit import one_blas_thread
+from srflvm.numerics.shared_regression import smallest_ratio
 
-STEPS = blocks.STEPS_PER_SWEEP + 1
+STEPS = elbo.STEPS_PER_SWEEP + 1
 N_LATENT = 2
 LEAST_SECONDS = 3.0
 
@@ -57,11 +58,11 @@ CASES = [
 
 
 def sweep_call(case: Case, rng: np.random.RandomState) -> Callable[[], object]:
-    """A function that makes one sweep further."""
+    """Return a function that makes one further sweep."""
     latents = rng.standard_normal((case.n_rows, N_LATENT))
-    start = blocks.StartingPoint("random", latents, 2.0, 0.5, 0.5)
+    start = elbo.StartingPoint("random", latents, 2.0, 0.5, 0.5)
     dtype = np.dtype(np.float32)
-    state = blocks.initial_state(
+    state = elbo.initial_state(
         start,
         rng,
         n_frequencies=case.n_features // 2,
@@ -76,7 +77,7 @@ def sweep_call(case: Case, rng: np.random.RandomState) -> Callable[[], object]:
     )
     targets = chunk_targets(scores, float(np.sum(scores**2)), case.n_columns, dtype)
     data = SharedData(targets, jnp.asarray(smallest_ratio(case.n_rows, dtype)))
-    model, key = blocks.build_model(blocks.Settings()), jax.random.key(0, impl="rbg")
+    model, key = elbo.build_model(elbo.Settings(SharedLayer())), jax.random.key(0, impl="rbg")
     runs = [bcd.begin(model, state)]
     schedule = bcd.Schedule(1e-3, 1000)
 
@@ -100,7 +101,7 @@ def product_arrays(case: Case) -> list[np.ndarray]:
 
 
 def by_turns(calls: dict[str, Callable[[], object]], n_times: int) -> dict[str, float]:
-    """The median seconds of each call, after one that compiles; short calls are timed more often."""
+    """Measure the median seconds of each call, after one that compiles; short calls are timed more often."""
     for call in calls.values():
         call()
     rounds = [{name: timed(call)[1] for name, call in calls.items()}]
@@ -131,7 +132,7 @@ def measure(case: Case, n_times: int) -> list[str]:
 
 
 def draw(rows: list[list[str]]) -> None:
-    """Steps and their products, case by case."""
+    """Draw the times of steps and their products, case by case."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7, 0.5 * len(rows) + 1.2), layout="constrained")

@@ -1,4 +1,4 @@
-"""A Dirichlet-process Gaussian mixture fitted with `srflvm.bcd`, next to scikit-learn's.
+"""Dirichlet-process Gaussian mixture fitted with `srflvm.bcd`, next to that of scikit-learn.
 
 The model, for points x_n in D dimensions and at most K clusters:
 
@@ -38,12 +38,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture
 
-from srflvm import spectral
 from srflvm.bcd import ClosedFormBlock, Model, Run, Schedule, State, advance, begin
+from srflvm.model.spectral import Concentration, Sticks
 
 
 class NormalWishart(NamedTuple):
-    """The prior of a cluster, or K factors of q with a leading axis; `inverse_scale` is W^-1."""
+    """Prior of a cluster, or K factors of q with a leading axis; `inverse_scale` is W^-1."""
 
     mean: Array
     mean_precision: Array
@@ -52,7 +52,7 @@ class NormalWishart(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What stays fixed during a fit: the points (N, D) and the priors."""
+    """Data of a fit: the points (N, D) and the priors."""
 
     points: Array
     prior: NormalWishart
@@ -61,22 +61,22 @@ class Data(NamedTuple):
 
 @jax.jit
 def update_responsibilities(key: Array, state: State, data: Data) -> State:
-    """q(z_n = k) is proportional to exp(E log pi_k + E log p(x_n | z_n = k))."""
-    log_weights = spectral.expected_log_weights(state["sticks"])
+    """Set q(z_n = k) proportional to exp(E log pi_k + E log p(x_n | z_n = k))."""
+    log_weights = state["sticks"].expected_log_weights()
     logits = log_weights + expected_log_likelihood(data.points, state["components"])
     return {"responsibilities": jax.nn.softmax(logits, axis=1)}
 
 
 @jax.jit
 def update_sticks(key: Array, state: State, data: Data) -> State:
-    """q(v_k) = Beta(1 + the points in cluster k, concentration + the points in later clusters)."""
-    fixed = spectral.Concentration(data.concentration, jnp.ones_like(data.concentration))
-    return {"sticks": spectral.update_sticks(state["responsibilities"], fixed)}
+    """Set q(v_k) = Beta(1 + the points in cluster k, concentration + the points in later clusters)."""
+    fixed = Concentration(data.concentration, jnp.ones_like(data.concentration))
+    return {"sticks": Sticks.best(state["responsibilities"], fixed)}
 
 
 @jax.jit
 def update_components(key: Array, state: State, data: Data) -> State:
-    """The posterior of each cluster given its (soft) share of the points."""
+    """Return the posterior of each cluster given its (soft) share of the points."""
     points, prior, shares = data.points, data.prior, state["responsibilities"]
     counts = jnp.sum(shares, axis=0)
     mean_precision = prior.mean_precision + counts
@@ -90,11 +90,11 @@ def update_components(key: Array, state: State, data: Data) -> State:
 
 @jax.jit
 def elbo(key: Array, state: State, data: Data) -> Array:
-    """The exact evidence lower bound, constants and all."""
+    """Return the exact evidence lower bound, constants and all."""
     shares, sticks, components = state["responsibilities"], state["sticks"], state["components"]
-    log_joint = spectral.expected_log_weights(sticks) + expected_log_likelihood(data.points, components)
+    log_joint = sticks.expected_log_weights() + expected_log_likelihood(data.points, components)
     fit = jnp.sum(shares * log_joint + entr(shares))
-    prior_sticks = spectral.Sticks(jnp.ones_like(sticks.a), data.concentration)
+    prior_sticks = Sticks(jnp.ones_like(sticks.a), data.concentration)
     sticks_kl = _expected_log_beta(sticks, sticks) - _expected_log_beta(sticks, prior_sticks)
     components_kl = _expected_log_density(components, components) - _expected_log_density(
         components, data.prior
@@ -103,13 +103,13 @@ def elbo(key: Array, state: State, data: Data) -> Array:
 
 
 def expected_log_likelihood(points: Array, components: NormalWishart) -> Array:
-    """E log N(x_n | mean_k, precision_k^-1), (N, K)."""
+    """Return E log N(x_n | mean_k, precision_k^-1), (N, K)."""
     log_det = _expected_log_det(components) - points.shape[1] * jnp.log(2.0 * jnp.pi)
     return 0.5 * (log_det - _expected_distance(points[:, None], components))
 
 
 def _expected_distance(points: Array, components: NormalWishart) -> Array:
-    """E[(x - mean_k)' precision_k (x - mean_k)] = nu_k (x - m_k)' W_k (x - m_k) + D / beta_k."""
+    """Return E[(x - mean_k)' precision_k (x - mean_k)] = nu_k (x - m_k)' W_k (x - m_k) + D / beta_k."""
     difference = points - components.mean
     scale = jnp.linalg.inv(components.inverse_scale)
     distance = jnp.einsum("...kd,kde,...ke->...k", difference, scale, difference)
@@ -117,20 +117,20 @@ def _expected_distance(points: Array, components: NormalWishart) -> Array:
 
 
 def _expected_log_det(components: NormalWishart) -> Array:
-    """E log|precision_k|."""
+    """Return E log|precision_k|."""
     size = components.mean.shape[-1]
     halves = 0.5 * (components.degrees_of_freedom[:, None] - jnp.arange(size))
     return jnp.sum(digamma(halves), axis=1) + size * jnp.log(2.0) - _log_det(components.inverse_scale)
 
 
-def _expected_log_beta(sticks: spectral.Sticks, density: spectral.Sticks) -> Array:
-    """E log Beta(v_k; density) under q(v_k)."""
-    log_v, log_rest = spectral.expected_log_sticks(sticks)
+def _expected_log_beta(sticks: Sticks, density: Sticks) -> Array:
+    """Return E log Beta(v_k; density) under q(v_k)."""
+    log_v, log_rest = sticks.expected_logs()
     return (density.a - 1.0) * log_v + (density.b - 1.0) * log_rest - betaln(density.a, density.b)
 
 
 def _expected_log_density(components: NormalWishart, density: NormalWishart) -> Array:
-    """E log NormalWishart(mean_k, precision_k; density) under q(mean_k, precision_k)."""
+    """Return E log NormalWishart(mean_k, precision_k; density) under q(mean_k, precision_k)."""
     size, freedom = density.mean.shape[-1], density.degrees_of_freedom
     log_det = _expected_log_det(components)
     distance = density.mean_precision * _expected_distance(density.mean, components)
@@ -158,20 +158,20 @@ MIXTURE = Model(
 
 @jax.jit
 def initial_state(responsibilities: Array, data: Data) -> State:
-    """The other factors follow from the responsibilities."""
+    """Return the state whose other factors follow from the responsibilities."""
     state, key = {"responsibilities": responsibilities}, jax.random.key(0)
     return state | update_sticks(key, state, data) | update_components(key, state, data)
 
 
 def fit(responsibilities: Array, data: Data, n_sweeps: int) -> Run:
-    """`n_sweeps` passes over the blocks; the bound after each is in `Run.history`."""
+    """Make `n_sweeps` passes over the blocks; the bound after each is in `Run.history`."""
     run = begin(MIXTURE, initial_state(responsibilities, data))
     schedule = Schedule(learning_rate=1.0, n_sweeps=n_sweeps)  # for gradient blocks; there are none
     return advance(MIXTURE, run, jax.random.key(0), data, n_sweeps=n_sweeps, schedule=schedule)
 
 
 def default_data(points: np.ndarray, concentration: float) -> Data:
-    """The points with the prior that scikit-learn takes by default."""
+    """Return the points with the prior that scikit-learn takes by default."""
     size = points.shape[1]
     prior = (points.mean(axis=0), 1.0, size, np.cov(points.T).reshape(size, size))
     prior = NormalWishart(*(jnp.asarray(value, float) for value in prior))
@@ -179,7 +179,7 @@ def default_data(points: np.ndarray, concentration: float) -> Data:
 
 
 def scikit_learn_mixture(data: Data, **options) -> BayesianGaussianMixture:
-    """The same model in scikit-learn."""
+    """Return the same model in scikit-learn."""
     return BayesianGaussianMixture(
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior=float(data.concentration),
@@ -200,13 +200,13 @@ def bounds_while_fitting(mixture: BayesianGaussianMixture, points: np.ndarray, n
 
 
 def k_means_responsibilities(points: np.ndarray, n_components: int, seed: int) -> Array:
-    """The hard assignments that scikit-learn starts from."""
+    """Return the hard assignments that scikit-learn starts from."""
     labels = KMeans(n_components, random_state=seed).fit_predict(points)
     return jnp.eye(n_components)[labels]
 
 
 def toy_points(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Four Gaussian clusters of different size and shape, and the cluster of each point."""
+    """Draw four Gaussian clusters of different size and shape; also return the cluster of each point."""
     centres = np.array([[0.0, 0.0], [6.0, 1.0], [-1.0, 6.0], [7.0, 7.0]])
     factors = np.array(
         [[[1.5, 0.0], [0.8, 0.4]], [[0.6, 0.0], [0.0, 1.2]], [[0.9, 0.0], [-0.6, 0.5]], np.eye(2)]
@@ -217,7 +217,7 @@ def toy_points(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit_both(points: np.ndarray, n_components: int, n_sweeps: int, seed: int):
-    """This module's run and scikit-learn's mixture with its bounds, from the same start."""
+    """Return the run of this module and scikit-learn's mixture with its bounds, from the same start."""
     data = default_data(points, concentration=0.1)
     run = fit(k_means_responsibilities(points, n_components, seed), data, n_sweeps)
     options = {"n_components": n_components, "random_state": seed, "max_iter": 1, "warm_start": True}
@@ -226,16 +226,16 @@ def fit_both(points: np.ndarray, n_components: int, n_sweeps: int, seed: int):
 
 
 def rises(bounds: Sequence[float]) -> bool:
-    """Whether no bound is below the one before, to rounding."""
+    """Tell whether no bound is below the one before, to rounding."""
     return bool(np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[-1])))
 
 
 def main(n_components: int = 10, n_sweeps: int = 200, seed: int = 0) -> None:
-    """Fit both and print what they found."""
+    """Fit both and print the results."""
     points, truth = toy_points()
     with jax.enable_x64(True):
         run, other, bounds = fit_both(points, n_components, n_sweeps, seed)
-        weights = np.asarray(spectral.expected_weights(run.state["sticks"]))
+        weights = np.asarray(run.state["sticks"].expected_weights())
     labels = np.argmax(np.asarray(run.state["responsibilities"]), axis=1)
     other_labels = other.predict(points)
     mean_gap = np.abs(np.asarray(run.state["components"].mean) - other.means_).max()

@@ -16,9 +16,36 @@ os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".test-programs")
 )
 
+import hypothesis
 import jax
 import pytest
-from model_files import fit_briefly, some_rows
+
+# The same examples in every run, without a limit of time that a busy machine would miss, and no files.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("repeatable")
+
+_TESTS = Path(__file__).parent
+
+# Linux allows a process 65 530 memory maps; a compiled program takes several.
+_MOST_MEMORY_MAPS = 20_000
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that `tools/slow_tests.py` has measured as slow."""
+    slow = set((_TESTS / "slow.txt").read_text().split())
+    for item in items:
+        name = getattr(item, "originalname", item.name)
+        if f"{item.path.relative_to(_TESTS).as_posix()}::{name}" in slow:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs():
+    """Forget compiled programs before they use up the memory maps of the process, which would end it."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_text().count("\n") > _MOST_MEMORY_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +56,14 @@ def double_precision():
 
 @pytest.fixture(scope="session")
 def model():
+    from helpers.model_files import fit_briefly, some_rows
+
     return fit_briefly(some_rows())
 
 
 @pytest.fixture(scope="session")
 def saved(model, tmp_path_factory):
-    """A file that tests read but do not change."""
+    """Return a file that tests read but do not change."""
     path = tmp_path_factory.mktemp("saved") / "model.srflvm"
     model.save(path)
     return path
@@ -47,8 +76,8 @@ def target(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    """Of fits of `srflvm bench`, empty."""
-    from srflvm.bench.store import Store
+    """Open an empty store of fits of `srflvm bench`."""
+    from srflvm_bench.store import Store
 
     opened = Store(tmp_path / "deep" / "fits.sqlite")
     yield opened

@@ -2,16 +2,18 @@ import copy
 
 import numpy as np
 import pytest
-from model_files import some_rows
+from helpers.model_files import some_rows
 from scipy import sparse
 from typer.testing import CliRunner
 
 import srflvm.anndata
 from srflvm import SRFLVM, DataError, choose_n_components
-from srflvm._inputs import read_source
-from srflvm.checked_source import CheckedSource
 from srflvm.cli import app
-from srflvm.tables import Reading, Table, open_table, write_filled, write_table
+from srflvm.data.reading import _CheckedSource as CheckedSource
+from srflvm.data.reading import read_source
+from srflvm.data.tables.formats import open_table, write_filled, write_table
+from srflvm.data.tables.h5ad import open_matrix
+from srflvm.data.tables.table import ReadOptions, Table
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
@@ -48,14 +50,14 @@ def test_the_estimator_takes_anndata_with_the_names_of_its_variables():
 
 
 def named_model():
-    """An estimator that knows the genes, as after a fit."""
+    """Return an estimator that knows the genes, as after a fit."""
     model = SRFLVM()
     model.feature_names_in_, model.n_features_in_ = np.array(GENES, dtype=object), len(GENES)
     return model
 
 
 def kept(adata, way, folder):
-    """An AnnData object as it is, in an open file, or as a path."""
+    """Return an AnnData object as it is, in an open file, or as a path."""
     if way == "memory":
         return adata
     adata.write_h5ad(folder / "kept.h5ad")
@@ -138,7 +140,7 @@ def test_frames_in_another_order_are_refused_as_scikit_learn_does():
 
 
 def test_a_choice_of_components_takes_cells(monkeypatch):
-    """Entries of categories are counted over named columns."""
+    """Count entries of categories over named columns."""
     seen = []
     monkeypatch.setattr(SRFLVM, "fit", lambda self, Y, **options: seen.append(Y) or self)
     monkeypatch.setattr(SRFLVM, "score_entries", lambda self, Y, *_, **options: np.zeros((30, 4)))
@@ -152,7 +154,7 @@ def test_a_choice_of_components_takes_cells(monkeypatch):
 
 @pytest.fixture
 def fits(monkeypatch):
-    """What the scanpy way gives to the estimator, which learns nothing."""
+    """Return a list of the sources that `fit` is given; the estimator learns nothing."""
     given = []
 
     def fit(self, table):
@@ -230,7 +232,7 @@ def test_genes_that_a_model_does_not_know_are_left_out_on_the_command_line(model
     assert all("ignored 1 column that the model does not know: x" in text for text in said)
     assert "1 missing entries" in said[1]
     np.testing.assert_allclose(
-        open_table(tmp_path / "z.csv", Reading(id_column="id")).values, with_names.transform(more)
+        open_table(tmp_path / "z.csv", ReadOptions(id_column="id")).values, with_names.transform(more)
     )
     filled = anndata.read_h5ad(tmp_path / "f.h5ad")
     np.testing.assert_array_equal(filled.X[:, 1:], with_names.impute(more)[:, [2, 0, 3, 1]])
@@ -249,7 +251,7 @@ def test_sparse_matrices_are_read_in_pieces_with_their_names():
 def test_layers_are_found_by_name():
     adata = cells()
     adata.layers["raw"] = np.ones((30, 4))
-    assert srflvm.anndata.matrix_of(adata, "raw")[0, 0] == 1.0
+    assert open_matrix(adata, "raw").values[0, 0] == 1.0
     with pytest.raises(DataError, match="no layer 'counts'"):
         srflvm.anndata.srflvm(adata, layer="counts")
 
@@ -279,7 +281,7 @@ def test_filled_files_keep_their_annotations(tmp_path):
     values = some_rows()
     values[3, 1] = np.nan
     cells(values).write_h5ad(tmp_path / "c.h5ad")
-    table = open_table(tmp_path / "c.h5ad", Reading(keep=True))
+    table = open_table(tmp_path / "c.h5ad", ReadOptions(keep=True))
     filled = np.where(np.isnan(table.values), 7.0, table.values)
     write_filled(tmp_path / "f.h5ad", table, filled)
     found = anndata.read_h5ad(tmp_path / "f.h5ad")

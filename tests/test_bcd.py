@@ -1,3 +1,5 @@
+"""Block coordinate descent on models whose optimum is known: steps, failures, stopping and resuming."""
+
 from functools import partial
 
 import jax
@@ -174,17 +176,17 @@ def test_a_non_finite_closed_form_update_is_dropped_whole():
 
 
 def test_a_state_of_integers_only_is_finite():
-    assert bool(bcd.all_finite({"count": jnp.arange(3)}))
+    assert bool(bcd._all_finite({"count": jnp.arange(3)}))
 
 
 def test_convergence_is_a_rise_per_sweep_between_two_windows():
     history = [0.0, 1.0, 2.0, 2.0, 2.25, 2.25]
-    assert not bcd.has_converged(history, tolerance=0.125, window=2)
-    assert bcd.has_converged(history, tolerance=0.1250001, window=2)
-    assert not bcd.has_converged(history, tolerance=0.0, window=2)
-    assert not bcd.has_converged(history, tolerance=10.0, window=4)
-    assert bcd.has_converged([3.0, 3.05], tolerance=0.1, window=1)
-    assert not bcd.has_converged([3.0, 1.0], tolerance=0.1, window=1)
+    assert not bcd._has_converged(history, tolerance=0.125, window=2)
+    assert bcd._has_converged(history, tolerance=0.1250001, window=2)
+    assert not bcd._has_converged(history, tolerance=0.0, window=2)
+    assert not bcd._has_converged(history, tolerance=10.0, window=4)
+    assert bcd._has_converged([3.0, 3.05], tolerance=0.1, window=1)
+    assert not bcd._has_converged([3.0, 1.0], tolerance=0.1, window=1)
 
 
 def test_advance_stops_at_the_first_converged_sweep():

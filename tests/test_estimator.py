@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from fitted_models import N_COLUMNS, quick_fit, small_data, small_model
+from helpers.fitted_models import N_COLUMNS, quick_fit, small_data, small_model
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from srflvm import SRFLVM, DataError, NumericalError, Progress, bcd
+from srflvm.parallel.communicator import Communicator
 
 
 def test_fitted_attributes_are_numpy_and_of_the_right_shape():
@@ -246,7 +247,7 @@ def test_ctrl_c_keeps_the_best_state(init):
 
 
 def test_ctrl_c_that_was_noted_for_all_processes_ends_the_fit(monkeypatch):
-    monkeypatch.setattr("srflvm.parallel.is_interrupted", lambda: True)
+    monkeypatch.setattr(Communicator, "is_interrupted", True)
     model = quick_fit(small_data()[0])
     assert model.interrupted_
     assert model.n_iter_ == 1

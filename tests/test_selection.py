@@ -19,7 +19,7 @@ def test_ctrl_c_in_one_fit_ends_the_choice(monkeypatch):
 
 
 def choice_by(scores, monkeypatch, n_columns):
-    """What is chosen for a table of so many columns if candidates have these scores."""
+    """Return what is chosen for a table of so many columns if candidates have these scores."""
 
     def fit(self, Y, mask, sizes):
         self.relevance_, self.interrupted_ = np.ones(self.n_components), False

@@ -3,11 +3,11 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from srflvm import SRFLVM
+from srflvm import SRFLVM, SRFLVMImputer
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([SRFLVM()])
+@parametrize_with_checks([SRFLVM(), SRFLVMImputer(candidates=(1, 2))])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

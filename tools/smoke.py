@@ -1,4 +1,4 @@
-"""Try an installed srflvm: import, fits, saving and loading, the command. Run it outside of the checkout."""
+"""Try an installed srflvm outside of the checkout: import, fits, saving and loading, the commands."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ LIBRARIES = ("jax", "numpy", "scipy", "scikit-learn", "optax", "safetensors", "t
 
 
 def main() -> None:
-    """Raise if anything is not as it should be."""
+    """Try everything, and raise an AssertionError if anything is wrong."""
     print(", ".join(f"{name} {version(name)}" for name in LIBRARIES))
     assert "site-packages" in srflvm.__file__, srflvm.__file__
     assert srflvm.__version__ == version("srflvm")
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def check_fit(Y: np.ndarray, likelihood: str) -> None:
-    """Fit with a hole, fill it, and find the same model in a file."""
+    """Fit with a missing entry, fill it, and load the same model from a file."""
     Y[3, 1] = np.nan
     model = srflvm.SRFLVM(likelihood=likelihood, n_frequencies=5, random_state=0).fit(Y)
     filled = model.impute(Y)
@@ -43,11 +43,12 @@ def check_fit(Y: np.ndarray, likelihood: str) -> None:
 
 
 def check_command() -> None:
-    """The command is installed, says the version, and refuses in one line."""
+    """Check that the commands are installed, print the version, and refuse a file in one line."""
     command = Path(sys.executable).parent / "srflvm"
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == f"srflvm {srflvm.__version__}", said
-    subprocess.run([command, "fit", "--help"], capture_output=True, check=True)
+    printed = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == f"srflvm {srflvm.__version__}", printed
+    for name in ("fit", "bench"):  # of srflvm, and of srflvm_bench
+        subprocess.run([command, name, "--help"], capture_output=True, check=True)
     refused = subprocess.run([command, "fit", "no-such.csv"], capture_output=True, text=True, check=False)
     assert refused.returncode != 0
     assert len(refused.stderr.strip().splitlines()) == 1, refused.stderr

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the sdist and from it the wheel, installs the wheel into empty environments with the oldest and the newest
-# versions that pyproject.toml allows, and tries it there.
+# Build the sdist and from it the wheel, install the wheel into empty environments with the oldest and the newest
+# versions that pyproject.toml allows, and try it there.
 #
 #     tools/smoke.sh [oldest] [newest]
 set -euo pipefail

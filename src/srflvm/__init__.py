@@ -10,11 +10,10 @@ from srflvm._version import __version__
 
 if TYPE_CHECKING:
     from srflvm import likelihoods
-    from srflvm.estimator import SRFLVM
+    from srflvm.estimator import SRFLVM, load
     from srflvm.exceptions import DataError, FallingBoundWarning, ModelFileError, NumericalError
     from srflvm.imputer import SRFLVMImputer
-    from srflvm.persistence import load
-    from srflvm.progress import Progress
+    from srflvm.inference.progress import Progress
     from srflvm.selection import Selection, choose_n_components
 
 __all__ = [
@@ -38,13 +37,13 @@ _MODULES = {
     "FallingBoundWarning": "exceptions",
     "ModelFileError": "exceptions",
     "NumericalError": "exceptions",
-    "Progress": "progress",
+    "Progress": "inference.progress",
     "SRFLVMImputer": "imputer",
     "Selection": "selection",
     "choose_n_components": "selection",
-    "load": "persistence",
+    "load": "estimator",
 }
-_SUBMODULES = ("anndata", "baselines", "bcd", "datasets", "explore", "likelihoods", "parallel", "plot")
+_SUBMODULES = ("anndata", "bcd", "datasets", "explore", "likelihoods", "parallel", "plot")
 
 
 def __getattr__(name: str) -> Any:
@@ -58,4 +57,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*__all__, *_SUBMODULES})

@@ -1,15 +1,17 @@
-"""Annotated matrices of single cells: fits in the manner of scanpy. Needs the package anndata."""
+"""Fits of annotated matrices of single cells, in the manner of scanpy. Needs the package anndata."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from srflvm._types import FloatArray
+from srflvm._typing import FloatArray
+from srflvm._version import __version__
+from srflvm.data.sources import listed, with_columns
+from srflvm.data.tables.h5ad import open_matrix
+from srflvm.estimator import SRFLVM
 from srflvm.exceptions import DataError
-from srflvm.named import listed, with_columns
 
 _PLAIN = (bool, int, float, str)
 
@@ -44,8 +46,8 @@ def srflvm(
         Where in `obsm` the latents go; their standard deviations go beside them, with "_std" added, and
         settings and results into `uns`, under the same name without "X_".
     decoded_layer : str, default=None
-        A layer for what the model decodes from the latents: expected entries, for counts with size factors
-        those of a row of size one; NaN in variables that were not used.
+        A layer for the expected entries that the model decodes from the latents; for counts with size factors
+        these are the entries of a row of size one. Variables that were not used get NaN.
     copy : bool, default=False
         Return a changed copy and leave `adata` as it is.
     **settings
@@ -62,14 +64,10 @@ def srflvm(
     >>> srflvm.anndata.srflvm(adata, layer="counts", likelihood="negative_binomial")  # doctest: +SKIP
     >>> scanpy.pp.neighbors(adata, use_rep="X_srflvm")  # doctest: +SKIP
     """
-    from srflvm.anndata_source import table_of
-    from srflvm.estimator import SRFLVM
-
-    require_anndata()
     _check_choices(adata, layer, use_raw, decoded_layer)
     found = (adata.to_memory() if adata.isbacked else adata.copy()) if copy else adata
     of = found.raw if use_raw else found
-    table = table_of(of, layer)
+    table = open_matrix(of, layer)
     used = _used_variables(of, mask_var, "adata.raw.var" if use_raw else "adata.var")
     chosen = table if len(used) == of.shape[1] else with_columns(table, used)
     model = SRFLVM(n_components, **settings).fit(chosen)
@@ -98,7 +96,7 @@ def _check_choices(adata: Any, layer: str | None, use_raw: bool, decoded_layer: 
 
 
 def _used_variables(of: Any, mask_var: Any, where: str) -> np.ndarray:
-    """The indices of the variables that a mask asks for."""
+    """Return the indices of the variables that a mask asks for."""
     n_variables = of.shape[1]
     if mask_var is None:
         return np.arange(n_variables)
@@ -117,46 +115,13 @@ def _used_variables(of: Any, mask_var: Any, where: str) -> np.ndarray:
 
 
 def attach(adata: Any, model: Any, Z: FloatArray, Z_std: FloatArray, key: str = "X_srflvm") -> None:
-    """Put latents, their standard deviations and what the model has learned into an AnnData object."""
+    """Put latents, their standard deviations and parameters of the model into an AnnData object."""
     adata.obsm[key], adata.obsm[f"{key}_std"] = np.array(Z), np.array(Z_std)
     adata.uns[key.removeprefix("X_")] = _summary(model)
 
 
-def matrix_of(adata: Any, layer: str | None) -> Any:
-    """X or a layer of an AnnData object, or X of its `raw`."""
-    if layer is not None and layer not in adata.layers:
-        have = ", ".join(repr(name) for name in adata.layers if name is not None) or "none"
-        raise DataError(f"The AnnData object has no layer {layer!r}. Its layers: {have}.")
-    values = adata.X if layer is None else adata.layers[layer]
-    if values is None:
-        raise DataError("The AnnData object has no matrix X. Give one of its layers, or set X.")
-    return values
-
-
-def open_file(path: Path, backed: Literal["r"] | None = None) -> Any:
-    """The AnnData object in a file; `backed` leaves its matrix X there."""
-    anndata = require_anndata()
-    try:
-        return anndata.read_h5ad(path, backed=backed)
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as an AnnData file ({error}).") from error
-
-
-def require_anndata() -> Any:
-    """The package, or an error that says what to install."""
-    try:
-        import anndata
-    except ImportError as error:
-        raise ImportError(
-            "AnnData objects need the package anndata: pip install 'srflvm[anndata]', or pip install anndata."
-        ) from error
-    return anndata
-
-
 def _summary(model: Any) -> dict[str, Any]:
-    """What a file can hold: numbers, texts and arrays."""
-    from srflvm._version import __version__
-
+    """Return the parameters of a model that a file can hold: numbers, texts and arrays."""
     given = model.get_params(deep=False)
     names = ("mixture_weights_", "mixture_means_", "mixture_covariances_", "frequencies_")
     learned = {name.rstrip("_"): np.array(getattr(model, name)) for name in names}

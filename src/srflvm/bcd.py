@@ -7,12 +7,12 @@ others held fixed:
 - `ClosedFormBlock` where the maximiser is known (conjugate blocks): one call solves the block;
 - `GradientBlock` where it is not: a few Adam steps along stochastic gradients of the bound.
 
-One pass over the blocks is a *sweep*. `begin` starts a run, `advance` takes it some sweeps further,
-and both work on immutable values, so a run can be stopped, kept, and continued. A step whose value
+One pass over the blocks is a *sweep*. `begin` starts a run, `advance` makes more sweeps, and both work on
+immutable values, so a run can be stopped, kept, and continued. A step whose value
 or gradient is not finite never reaches the state: it is dropped, counted, and the block goes on
 more carefully until steps succeed again.
 
-Nothing here knows the model it is used for.
+The module does not depend on the model that it is used for; it imports `numerics` and `_typing` alone.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from srflvm._types import FloatArray
-from srflvm.compiling import quickly_compiled
+from srflvm._typing import FloatArray
+from srflvm.numerics.jit import quickly_compiled
 
 State = dict[str, Any]
 Objective = Callable[[Array, State, Any], Any]
@@ -40,17 +40,17 @@ Update = Callable[[Array, State, Any], State]
 
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 
-# The median of |a - (b + c) / 2| for draws from N(0, 1), and how many standard errors a bound has to fall by
-# before it is told.
+# Median of |a - (b + c) / 2| for draws from N(0, 1), and the standard errors that a bound has to fall by to
+# count as fallen.
 _MEDIAN_OFF = 0.826
 _NOTABLE_ERRORS = 4.0
 
-# Fewer sweeps do not tell what their noise is.
-_FEWEST_TO_TELL_NOISE = 10
+# Fewer sweeps are not enough to estimate their noise.
+_FEWEST_TO_ESTIMATE_NOISE = 10
 
 
-class Outcome(NamedTuple):
-    """What one sweep did to a block: the mean bound of its steps, and how many steps were dropped."""
+class _Outcome(NamedTuple):
+    """Outcome of a sweep for a block: the mean bound of its steps, and the number of steps dropped."""
 
     bound: Any
     rejected: Any
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class ClosedFormBlock:
-    """A block whose best value is known: `update` returns the entries it replaces.
+    """Block with a known maximiser: `update` returns the entries that it replaces.
 
     `update` is called as it is: wrap it in `jax.jit` where that pays.
     """
@@ -67,10 +67,11 @@ class ClosedFormBlock:
     update: Update
 
     def init(self, state: State) -> tuple[()]:
+        """Return the memory of a block that has not been visited: none."""
         return ()
 
 
-class GradientMemory(NamedTuple):
+class _GradientMemory(NamedTuple):
     """Adam's moments, and the trust in the step: halved when a step fails, regained slowly."""
 
     adam: Any
@@ -79,9 +80,9 @@ class GradientMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientBlock:
-    """A block climbed by `n_steps` Adam steps in the entries it `owns`.
+    """Block that is raised by `n_steps` Adam steps in the entries that it `owns`.
 
-    `objective` estimates the block's local bound: the terms of the full one that depend on them.
+    `objective` estimates the local bound of the block: the terms of the full one that depend on them.
     Neighbouring gradient blocks with the same objective share one compiled program.
 
     If the block `carries` entries, the objective returns the bound and their next values: statistics that
@@ -94,17 +95,19 @@ class GradientBlock:
     n_steps: int = 1
     carries: tuple[str, ...] = ()
 
-    def init(self, state: State) -> GradientMemory:
+    def init(self, state: State) -> _GradientMemory:
+        """Return the memory of a block that has not made a step."""
         shapes = jax.eval_shape(_ADAM.init, self.own(state))
-        return GradientMemory(jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes), np.ones(()))
+        return _GradientMemory(jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes), np.ones(()))
 
     def own(self, state: State) -> State:
+        """Return the entries of the state that the block owns."""
         return {name: state[name] for name in self.owns}
 
     def step(
-        self, turn: Array, state: State, memory: GradientMemory, bound: Array, gradient: State, rate: Array
-    ) -> tuple[State, GradientMemory, Array]:
-        """One Adam step if it is the block's turn and all is finite; also whether it was not finite.
+        self, turn: Array, state: State, memory: _GradientMemory, bound: Array, gradient: State, rate: Array
+    ) -> tuple[State, _GradientMemory, Array]:
+        """Make one Adam step if it is the block's turn and all is finite; also tell whether it was not.
 
         The squares of the gradient are part of Adam's memory, so they have to be finite too. Their sum is of
         the bound's precision: where rows are spread over devices, sums of one precision travel together.
@@ -115,9 +118,9 @@ class GradientBlock:
         direction, adam = _ADAM.update(gradient, memory.adam)
         size = rate * memory.trust
         proposal = jax.tree.map(lambda p, d: p + size.astype(p.dtype) * d, own, direction)
-        own, adam = select(turn & finite, (proposal, adam), (own, memory.adam))
+        own, adam = _select(turn & finite, (proposal, adam), (own, memory.adam))
         trust = jnp.where(finite, jnp.minimum(1.1 * memory.trust, 1.0), 0.5 * memory.trust)
-        memory = GradientMemory(adam, jnp.where(turn, trust, memory.trust))
+        memory = _GradientMemory(adam, jnp.where(turn, trust, memory.trust))
         return {**state, **own}, memory, turn & ~finite
 
 
@@ -126,16 +129,16 @@ Block = ClosedFormBlock | GradientBlock
 
 def _solve(
     block: ClosedFormBlock, key: Array, state: State, data: Any
-) -> tuple[State, tuple[tuple[()], ...], Outcome]:
+) -> tuple[State, tuple[tuple[()], ...], _Outcome]:
     proposal = block.update(key, state, data)
-    accepted = bool(_all_finite(proposal))
-    return {**state, **proposal} if accepted else state, ((),), Outcome(math.nan, int(not accepted))
+    accepted = bool(_is_finite(proposal))
+    return {**state, **proposal} if accepted else state, ((),), _Outcome(math.nan, int(not accepted))
 
 
-def climb_steps(
+def _climb_steps(
     group: tuple[GradientBlock, ...], key: Array, state: State, memories: tuple, data: Any, rate: Array
-) -> tuple[State, tuple[GradientMemory, ...], Outcome]:
-    """The steps of several blocks with one objective, one block after the other, in one scan."""
+) -> tuple[State, tuple[_GradientMemory, ...], _Outcome]:
+    """Make the steps of several blocks with one objective, one block after the other, in one scan."""
     turns = jnp.array([index for index, block in enumerate(group) for _ in range(block.n_steps)])
     mine = {name: state[name] for block in group for name in block.owns}
     carried = {name: state[name] for name in group[0].carries}
@@ -148,7 +151,7 @@ def climb_steps(
             return outcome if carried else (outcome, {})
 
         (bound, update), gradient = jax.value_and_grad(objective, has_aux=True)(mine)
-        carried = select(jnp.isfinite(bound) & all_finite(update), update, carried)
+        carried = _select(jnp.isfinite(bound) & _all_finite(update), update, carried)
         rejected, new_memories = jnp.zeros((), bool), []
         for index, (block, memory) in enumerate(zip(group, memories, strict=True)):
             mine, memory, failed = block.step(turn == index, mine, memory, bound, gradient, rate)
@@ -159,23 +162,23 @@ def climb_steps(
     keys = jax.random.split(key, len(turns))
     (mine, carried, memories), bounds = jax.lax.scan(step, (mine, carried, memories), (turns, keys))
     first = jnp.nanmean(bounds[: group[0].n_steps])
-    return {**state, **mine, **carried}, memories, Outcome(first, jnp.sum(jnp.isnan(bounds)))
+    return {**state, **mine, **carried}, memories, _Outcome(first, jnp.sum(jnp.isnan(bounds)))
 
 
-_climb = quickly_compiled(climb_steps, static_argnames=("group",))
+_climb = quickly_compiled(_climb_steps, static_argnames=("group",))
 
 
-def all_finite(tree: Any) -> Array:
-    """Whether every floating-point leaf of `tree` is finite throughout."""
+def _all_finite(tree: Any) -> Array:
+    """Tell whether every floating-point leaf of `tree` is finite throughout."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves], bool))
 
 
-_all_finite = quickly_compiled(all_finite)
+_is_finite = quickly_compiled(_all_finite)
 
 
-def select(condition: Array, if_true: Any, if_false: Any) -> Any:
-    """One of two trees of the same structure."""
+def _select(condition: Array, if_true: Any, if_false: Any) -> Any:
+    """Return one of two trees of the same structure."""
     return jax.tree.map(partial(jnp.where, condition), if_true, if_false)
 
 
@@ -194,20 +197,23 @@ class Model:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Step sizes: `learning_rate`, falling along a cosine to a fiftieth of it after `n_sweeps`, of which
-    the first `n_skipped` are left out (for a start that is nearly there)."""
+    """Step sizes that fall from `learning_rate` along a cosine to a fiftieth of it after `n_sweeps`.
+
+    The first `n_skipped` sweeps are left out, for a start that is near the optimum.
+    """
 
     learning_rate: float
     n_sweeps: int
     n_skipped: int = 0
 
     def rate(self, sweep: int) -> float:
+        """Return the step size of a sweep."""
         progress = min((sweep + self.n_skipped) / max(self.n_sweeps, 1), 1.0)
         return self.learning_rate * (0.02 + 0.98 * 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
 class Carry(NamedTuple):
-    """Everything a sweep needs from the one before."""
+    """Values that a sweep takes over from the one before: the state, and the memories of the blocks."""
 
     state: State
     memories: tuple[Any, ...]
@@ -215,8 +221,11 @@ class Carry(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run under way (or ended). `state` is the one with the best smoothed bound so far; `stopped` says
-    that a callback ended it, `interrupted` that Ctrl-C did."""
+    """Run of a model, under way or ended.
+
+    `state` is the one with the best smoothed bound so far. `stopped` tells that a callback ended the run,
+    `interrupted` that Ctrl-C did.
+    """
 
     carry: Carry
     state: State
@@ -231,11 +240,12 @@ class Run:
 
     @property
     def n_sweeps(self) -> int:
+        """Return the number of sweeps made."""
         return len(self.history)
 
     @property
     def ended_early(self) -> bool:
-        """By Ctrl-C or by a callback."""
+        """Tell whether Ctrl-C or a callback ended the run."""
         return self.interrupted or self.stopped
 
 
@@ -243,7 +253,7 @@ Callback = Callable[[Run], bool | None]
 
 
 def begin(model: Model, state: State) -> Run:
-    """A run that has not made a sweep yet."""
+    """Return a run that has not made a sweep yet."""
     # a definite dtype for every entry: Python scalars would make the second sweep compile anew
     state = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.asarray(leaf).dtype), state)
     memories = tuple(block.init(state) for block in model.blocks)
@@ -263,13 +273,13 @@ def advance(
     fewest_sweeps: int = 0,
     callbacks: Iterable[Callback] = (),
 ) -> Run:
-    """Take `run` up to `n_sweeps` further.
+    """Make up to `n_sweeps` more sweeps.
 
-    Stops early when the smoothed bound has stopped rising (`has_converged`), has not fallen (`fall`) and the
-    run has made `fewest_sweeps`; when a callback returns True; or on Ctrl-C after at least one sweep, which
-    is swallowed and noted in `Run.interrupted`. The tolerance may be a function of the best bound so far. The
-    random numbers of a sweep depend on `key` and on the sweep's number only: stopping and going on changes
-    nothing.
+    The run stops early when the smoothed bound has stopped rising, has not fallen (`fall`)
+    and the run has made `fewest_sweeps`; when a callback returns True; or on Ctrl-C after at least one sweep,
+    which is swallowed and noted in `Run.interrupted`. The tolerance may be a function of the best bound so
+    far. The random numbers of a sweep depend on `key` and on the number of the sweep only: stopping and
+    advancing again changes nothing.
     """
     callbacks = tuple(callbacks)
     run = replace(run, interrupted=False, stopped=False)
@@ -277,10 +287,10 @@ def advance(
         try:
             swept = _one_sweep(model, run, key, data, schedule)
             most = tolerance(swept.best) if callable(tolerance) else tolerance
-            is_flat = has_converged(swept.history, most, window) and fall(swept.history, window) == 0.0
+            is_flat = _has_converged(swept.history, most, window) and fall(swept.history, window) == 0.0
             run = replace(swept, converged=is_flat and swept.n_sweeps >= fewest_sweeps)
-            wishes = [bool(callback(run)) for callback in callbacks]
-            run = replace(run, stopped=any(wishes))
+            requests = [bool(callback(run)) for callback in callbacks]
+            run = replace(run, stopped=any(requests))
         except KeyboardInterrupt:
             if not run.history:
                 raise
@@ -290,9 +300,12 @@ def advance(
     return run
 
 
-def has_converged(history: Sequence[float], tolerance: float, window: int) -> bool:
-    """Tell whether the bound is flat: the mean of the last `window` sweeps is above that of the `window`
-    before by less than `tolerance` a sweep, and not below it by more than noise may explain."""
+def _has_converged(history: Sequence[float], tolerance: float, window: int) -> bool:
+    """Tell whether the bound is flat.
+
+    It is if the mean of the last `window` sweeps is above that of the `window` before by less than
+    `tolerance` a sweep, and not below it by more than noise may explain.
+    """
     if tolerance <= 0.0 or len(history) < 2 * window:
         return False
     recent = sum(history[-window:]) / window
@@ -302,13 +315,13 @@ def has_converged(history: Sequence[float], tolerance: float, window: int) -> bo
 
 
 def fall(history: Sequence[float], window: int) -> float:
-    """Return by how much the bound has fallen below its highest level, zero if noise may explain it.
+    """Return the fall of the bound below its highest level, zero if noise may explain it.
 
     Levels are means of `window` sweeps.
     """
     values = np.asarray(history, float)
     values = values[np.isfinite(values)]
-    if len(values) < max(2 * window, _FEWEST_TO_TELL_NOISE):
+    if len(values) < max(2 * window, _FEWEST_TO_ESTIMATE_NOISE):
         return 0.0
     sums = np.cumsum(np.insert(values, 0, 0.0))
     levels = (sums[window:] - sums[:-window]) / window
@@ -317,8 +330,11 @@ def fall(history: Sequence[float], window: int) -> float:
 
 
 def _standard_error(history: Sequence[float] | FloatArray, window: int) -> float:
-    """Return that of the difference of two levels. What a sweep is off the mean of its neighbours tells the
-    noise and is little moved by a trend; the median, by a jump."""
+    """Return the standard error of the difference of two levels.
+
+    The noise is estimated by how far sweeps are off the mean of their neighbours, which a trend hardly
+    changes, and by the median of that, which a jump hardly changes.
+    """
     values = np.asarray(history, float)
     values = values[np.isfinite(values)]
     if len(values) < 3:
@@ -352,7 +368,7 @@ def _smooth(previous: float, value: float, weight: float = 0.5) -> float:
 
 
 def _sweep(model: Model, key: Array, number: int, carry: Carry, data: Any, rate: FloatArray):
-    """Visit all blocks: what is carried on, the bound, and how many steps were dropped."""
+    """Visit all blocks; return the carry, the bound, and the number of steps dropped."""
     state, memories, outcomes = carry.state, [], []
     groups = _groups(model.blocks)
     sweep_key, group_keys = _keys(key, np.uint32(number), len(groups))
@@ -372,13 +388,13 @@ def _sweep(model: Model, key: Array, number: int, carry: Carry, data: Any, rate:
 
 @partial(quickly_compiled, static_argnames="n_groups")
 def _keys(key: Array, number: Array, n_groups: int) -> tuple[Array, list[Array]]:
-    """The key of a sweep, and of each of its groups of blocks."""
+    """Return the key of a sweep, and those of its groups of blocks."""
     sweep_key = jax.random.fold_in(key, number)
     return sweep_key, [jax.random.fold_in(sweep_key, index) for index in range(n_groups)]
 
 
 def _groups(blocks: tuple[Block, ...]) -> list[tuple[Any, ...]]:
-    """Neighbouring gradient blocks with one objective together, everything else alone."""
+    """Group neighbouring gradient blocks with one objective; every other block is alone."""
 
     def shared(numbered: tuple[int, Block]) -> Any:
         index, block = numbered

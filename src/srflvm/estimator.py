@@ -1,31 +1,59 @@
-"""SRFLVM, the estimator: checks input, calls the rest, owns the fitted attributes."""
+"""SRFLVM, the estimator: what users call, from top to bottom.
+
+`fit` gathers facts about the data, plans the fit, builds the problem, runs it, and keeps the result as fitted
+attributes. All other methods ask the fitted model and change nothing. There is no mathematics here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from srflvm import _likelihood_choice as choosing
-from srflvm import _validation as check
-from srflvm import fitting, parallel, resolving, stochastic, streams
-from srflvm._inputs import read_source
-from srflvm._types import FloatArray
-from srflvm.exceptions import FallingBoundWarning, NotInMemoryError
-from srflvm.fit_contract import Fitted
-from srflvm.fitted import record
-from srflvm.journal import open_journal
-from srflvm.memory import Memory
-from srflvm.posing import check_processes, kind_of_fit, pose
-from srflvm.queries import Queries
-from srflvm.row_tables import RowTable
-from srflvm.sources import Source
-from srflvm.units import warn_of_units
-from srflvm.warning_location import warn_caller
+from srflvm._typing import FloatArray
+from srflvm.data.reading import (
+    empty_rows_are_known,
+    read_sizes,
+    read_source,
+    refuse_far_entries,
+    row_log_sizes,
+    warn_of_units,
+)
+from srflvm.data.sources import Source, pieces
+from srflvm.exceptions import FallingBoundWarning, check_choice, check_count, warn_caller
+from srflvm.inference import full_batch, minibatch, stream
+from srflvm.inference.checkpoints import Checkpoints
+from srflvm.inference.facts import TrainingData
+from srflvm.inference.params import Params, check_finite
+from srflvm.inference.plan import (
+    FitKind,
+    Memory,
+    gather_facts,
+    is_shared_out,
+    plan_fit,
+)
+from srflvm.inference.result import OPTIONAL_ATTRIBUTES, FitResult
+from srflvm.likelihoods.columns import Choice, choose
+from srflvm.model import spectral
+from srflvm.model.elbo import cholesky_factor
+from srflvm.numerics.jit import in_float64
+from srflvm.parallel.communicator import Communicator, current
+from srflvm.posterior.base import Decoded, Posterior
+from srflvm.storage.model_file import StoredModel
+
+# Compute arrays with a row for each of some rows, from where these are in Y, their entries and log sizes.
+_OfRows = Callable[[slice, FloatArray, FloatArray | None], tuple[FloatArray, ...]]
 
 
-class SRFLVM(Queries):
+class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Scalable random feature latent variable model.
 
     Explains the rows of Y (N x M) by low-dimensional latents through a nonlinear function with a learned
@@ -204,6 +232,9 @@ class SRFLVM(Queries):
     n_features_in_: int
     n_samples_seen_: int
     size_factors_: FloatArray
+    amplitude_: float
+    _posterior: Posterior
+    _state: Any
     _stream: Any
 
     def __init__(
@@ -276,16 +307,41 @@ class SRFLVM(Queries):
         sizes : array of shape (N,), default=None
             Size factors of the rows, for counts.
         """
-        check.check_parameters(self)
+        params = self._params()
         source = read_source(self, Y, mask, reset=True)
-        choice = choosing.choose(self.likelihood, source.n_columns, getattr(self, "feature_names_in_", None))
-        check_processes(self, choice, source.n_rows)
-        warn_of_units(source, choice, getattr(self, "feature_names_in_", None))
-        with parallel.guarded(self.checkpoint_dir):
-            fitted = self._fitted_by_processes(source, choice, sizes)
-        record(self, fitted)
-        self._warn_of_end(fitted)
+        names = getattr(self, "feature_names_in_", None)
+        choice = choose(params.likelihood, source.n_columns, names)
+        data = TrainingData(source, choice, names, sizes, params.size_factors)
+        communicator = current()
+        shares_out = is_shared_out(params, choice, source.n_rows, communicator)
+        with communicator.guarded(params.checkpoint_dir):
+            if communicator.is_first:
+                warn_of_units(source, choice, names)
+            if shares_out:
+                result = self._fit(params, data, communicator)
+            else:
+                result = communicator.by_first(lambda alone: self._fit(params, data, alone))
+        self._keep(result)
+        self._warn_of_end(result)
         return self
+
+    def _fit(self, params: Params, data: TrainingData, communicator: Communicator) -> FitResult:
+        """Fit by all processes of a communicator: facts, plan, problem, run, result."""
+        goes_on = params.warm_start and hasattr(self, "_state")
+        earlier = FitResult.of_attributes(vars(self)) if goes_on else None
+        checkpoints, seed = None, params.random_state
+        if params.checkpoint_dir is not None:
+            state = None if earlier is None else earlier.state
+            checkpoints, seed = Checkpoints.open(params, data, state, communicator)
+        rng = communicator.from_first(check_random_state(seed))
+        facts = gather_facts(params, data, communicator)
+        plan = plan_fit(params, facts, communicator)
+        if plan.batching is not None:
+            _refuse_warm_batches(earlier)
+            return minibatch.fit(plan, data, facts, rng, checkpoints)
+        problem = plan.build_problem(data, facts)
+        options = plan.options(problem, checkpoints)
+        return full_batch.fit(problem, options, rng, earlier)
 
     def partial_fit(self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None) -> SRFLVM:
         """Take further rows of a stream into the model; the first call fits it.
@@ -303,32 +359,21 @@ class SRFLVM(Queries):
         y, mask, sizes
             As in `fit`.
         """
-        streams.partial_fit(self, Y, mask, sizes)
+        params = self._params()
+        is_first_call = not hasattr(self, "_posterior")
+        source = read_source(self, Y, mask, reset=is_first_call)
+        names = getattr(self, "feature_names_in_", None)
+        if is_first_call:
+            choice = choose(params.likelihood, source.n_columns, names)
+            data = TrainingData(source, choice, names, sizes, params.size_factors)
+            self._keep(stream.begin(params, data))
+            return self
+        values = source.read(0, source.n_rows)
+        self._check_entries(slice(0, len(values)), values)
+        log_sizes = row_log_sizes(self._posterior.layout, values, sizes, params.size_factors)
+        earlier, n_seen = FitResult.of_attributes(vars(self)), int(self.n_samples_seen_)
+        self._keep(stream.extend(params, earlier, n_seen, values, log_sizes))
         return self
-
-    def _fitted_by_processes(self, source: Source, choice: choosing.Choice, sizes: Any) -> Fitted:
-        """Many rows are dealt out over the processes; a few are left to the first."""
-        if source.n_rows > resolving.n_landmarks(self):
-            return self._fitted(source, choice, sizes)
-        return parallel.by_first(lambda: self._fitted(source, choice, sizes))
-
-    def _fitted(self, source: Source, choice: choosing.Choice, sizes: Any) -> Fitted:
-        state = getattr(self, "_state", None) if self.warm_start else None
-        journal, rng = open_journal(self, source, choice, sizes, state)
-        table = RowTable(self, source, sizes)
-        if stochastic.wants_batches(self.batch_size, source, kind_of_fit(self, choice, holes=False)):
-            return stochastic.fit_estimator(table, choice, journal, rng)
-        try:
-            problem = pose(self, source, choice, sizes)
-        except NotInMemoryError:
-            if self.batch_size is None:
-                raise
-            return stochastic.fit_estimator(table, choice, journal, rng)
-        options = replace(resolving.options(self, problem), journal=journal)
-        if state is not None:
-            check.check_warm_state(state, options, source.n_rows)
-            check.check_warm_layer(self._posterior, state, problem)
-        return fitting.fit(problem, options, rng, state)
 
     def fit_transform(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, Y: Any, y: Any = None, *, mask: Any = None, sizes: Any = None
@@ -347,7 +392,7 @@ class SRFLVM(Queries):
         return tags
 
     def predict_memory(self, n_rows: int, n_columns: int, *, holes: bool = False) -> Memory:
-        """The memory, in bytes, that a fit of data of this shape would need at its peak.
+        """Predict the memory, in bytes, that a fit of data of this shape would need at its peak.
 
         `fit` asks for it too, and refuses what does not fit before it starts.
 
@@ -362,14 +407,396 @@ class SRFLVM(Queries):
         Memory
             With the attributes `total` and `parts`: beyond Y and what the process holds already.
         """
-        check.check_parameters(self)
-        choice = choosing.choose(self.likelihood, n_columns, None)
-        return resolving.memory_needed(self, kind_of_fit(self, choice, holes), n_rows, n_columns)
+        params = self._params()
+        is_plain = choose(params.likelihood, n_columns, None).is_plain_gaussian
+        return Memory.of_fit(params, FitKind.of(params, is_plain, holes), n_rows, n_columns, current())
 
-    def _warn_of_end(self, fitted: Fitted) -> None:
+    def transform(self, Y: Any, return_std: bool = False, *, mask: Any = None, sizes: Any = None):
+        """Embed rows, each on its own: the answer does not depend on the other rows given.
+
+        Parameters
+        ----------
+        Y : array-like, sparse matrix or path, of shape (n, M)
+            Holes are allowed in all of them; otherwise as in `fit`.
+        return_std : bool, default=False
+        mask, sizes
+            As in `fit`.
+
+        Returns
+        -------
+        Z : ndarray (n, n_components)
+        Z_std : ndarray (n, n_components), if `return_std`
+        """
+
+        def embed(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            embedding = self._posterior.embed(values, log_sizes)
+            return embedding.mean, embedding.std
+
+        mean, std = self._by_pieces(embed, self._read(Y, mask), sizes)
+        return (mean, std) if return_std else mean
+
+    def impute(
+        self,
+        Y: Any,
+        *,
+        return_std: bool = False,
+        n_draws: int | None = None,
+        mask: Any = None,
+        sizes: Any = None,
+        random_state: Any = None,
+    ):
+        """Fill the missing entries of training rows or new ones; observed entries are returned as they are.
+
+        Parameters
+        ----------
+        Y : array-like, sparse matrix or path, of shape (n, M)
+            What is returned is dense.
+        return_std : bool, default=False
+            Also the predictive standard deviation of the filled entries (0 for observed ones).
+        n_draws : int, default=None
+            Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), for
+            multiple imputation, in place of the means.
+        mask, sizes
+            As in `fit`.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the draws.
+
+        Returns
+        -------
+        Y_filled : ndarray (n, M), or (n_draws, n, M)
+        Y_std : ndarray (n, M), if `return_std`
+        """
+        source = self._read(Y, mask)
+        if n_draws is not None:
+            check_count("n_draws", n_draws)
+            if return_std:
+                raise ValueError("return_std goes with means, not with draws: the copies' spread is the std.")
+            # one function for all rows of a copy, so they are drawn together
+            values, log_sizes = self._checked_rows(
+                slice(0, source.n_rows), source.read(0, source.n_rows), sizes
+            )
+            rng = check_random_state(random_state)
+            return self._posterior.draw_filled(values, log_sizes, n_draws, rng)
+
+        def filled_rows(
+            rows: slice, values: FloatArray, log_sizes: FloatArray | None
+        ) -> tuple[FloatArray, ...]:
+            return self._posterior.fill_missing(values, log_sizes)[: 2 if return_std else 1]
+
+        filled = self._by_pieces(filled_rows, source, sizes)
+        return filled if return_std else filled[0]
+
+    def score_entries(self, Y: Any, Y_true: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
+        """Return the log predictive density of entries that are missing in Y and given in `Y_true`.
+
+        Returns
+        -------
+        scores : ndarray (n, M)
+            In nats; NaN where Y is observed or `Y_true` is not.
+        """
+        source = self._read(Y, mask)
+        with empty_rows_are_known():
+            truth = read_source(self, Y_true, reset=False)
+        if truth.n_rows != source.n_rows:
+            raise ValueError(
+                f"Y_true has shape ({truth.n_rows}, {truth.n_columns}) but Y has "
+                f"({source.n_rows}, {source.n_columns})."
+            )
+
+        def score(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            with empty_rows_are_known():
+                true_values = truth.read(rows.start, rows.stop)
+            self._check_entries(rows, true_values)
+            return (self._posterior.score_held_out(values, true_values, log_sizes),)
+
+        return self._by_pieces(score, source, sizes)[0]
+
+    def inverse_transform(self, Z: Any, return_std: bool = False):
+        """Decode latent points to rows of data.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n, n_components)
+        return_std : bool, default=False
+            Also the standard deviation of an observation there: of the function and of the noise.
+            `decode` tells them apart and takes uncertain latents.
+
+        Returns
+        -------
+        Y : ndarray (n, M)
+        Y_std : ndarray (n, M), if `return_std`
+        """
+        decoded = self.decode(Z)
+        return (decoded.mean, np.sqrt(decoded.variance)) if return_std else decoded.mean
+
+    def decode(self, Z: Any, Z_std: Any = None) -> Decoded:
+        """Decode latent points with latent, weight and noise variances told apart.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n, n_components)
+        Z_std : array-like of shape (n, n_components), default=None
+            Standard deviations of the latents; none means that Z is known exactly.
+        """
+        latents, cholesky = self._points(Z, Z_std)
+        return self._posterior.decode(latents, cholesky)
+
+    def category_probabilities(self, Z: Any, Z_std: Any = None) -> dict[Any, FloatArray]:
+        """Return the probabilities of the codes of categorical columns at latent points.
+
+        Parameters
+        ----------
+        Z, Z_std
+            As in `decode`. For rows of data: `category_probabilities(*transform(Y, return_std=True))`.
+
+        Returns
+        -------
+        dict
+            From the name of each categorical column, or its index if columns have no names, to an array
+            (n, C) with a probability for each code 0, ..., C - 1.
+        """
+        latents, cholesky = self._points(Z, Z_std)
+        tables = self._posterior.category_probabilities(latents, cholesky)
+        names = getattr(self, "feature_names_in_", None)
+        return {column if names is None else str(names[column]): table for column, table in tables.items()}
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        latents: str = "rows",
+        sizes: Any = None,
+        random_state: Any = None,
+        return_latents: bool = False,
+    ):
+        """Draw new rows from the predictive distribution, each independent of the others.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        latents : {"rows", "prior"}, default="rows"
+            Where latents come from. "rows" draws each from the posterior of a training row picked at random,
+            so that rows are like the data. "prior" draws them from N(0, I), as the model is written down;
+            training rows may be spread otherwise.
+        sizes : float or array of shape (n_samples,), default=None
+            Size factors of the rows, for counts. None takes those of training rows: of the rows that the
+            latents are from, or of rows picked at random.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the draws.
+        return_latents : bool, default=False
+
+        Returns
+        -------
+        Y : ndarray (n_samples, M)
+        Z : ndarray (n_samples, n_components), if `return_latents`
+        """
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        check_choice("latents", latents, ("rows", "prior"))
+        rng = check_random_state(random_state)
+        rows = rng.randint(len(self._state["latent_mean"]), size=n_samples)
+        Z = rng.standard_normal((n_samples, self._posterior.frequencies.shape[1]))
+        if latents == "rows":
+            mean, factor = (
+                self._state[name][rows].astype(float) for name in ("latent_mean", "latent_factor")
+            )
+            Z = mean + np.einsum("nqr,nr->nq", cholesky_factor(factor), Z)
+        Y = self._posterior.draw_independently(Z, rng, self._sizes_to_draw(sizes, rows))
+        return (Y, Z) if return_latents else Y
+
+    def _sizes_to_draw(self, sizes: Any, rows: np.ndarray) -> FloatArray | None:
+        """Return logarithms of sizes: those given, or those of the training rows."""
+        if sizes is not None:
+            given = np.full(len(rows), sizes) if np.ndim(sizes) == 0 else sizes
+            return row_log_sizes(self._posterior.layout, rows[:, None], given, self.size_factors)
+        own = getattr(self, "size_factors_", None)
+        return None if own is None else np.log(own[rows])
+
+    def to_xarray(
+        self, Y: Any, n_draws: int = 100, *, mask: Any = None, sizes: Any = None, random_state: Any = None
+    ) -> Any:
+        """Draw from the posterior of rows, as an xarray data set with the dimensions that ArviZ expects.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, M)
+            Training rows or new ones.
+        n_draws : int, default=100
+        mask, sizes
+            As in `fit`.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the draws.
+
+        Returns
+        -------
+        xarray.Dataset
+            `latent` (chain, draw, row, component), and `observation` (chain, draw, row, column): rows that
+            might have been seen there, for posterior predictive checks. There is one chain.
+        """
+        source = self._read(Y, mask)
+        check_count("n_draws", n_draws)
+        values, log_sizes = self._checked_rows(slice(0, source.n_rows), source.read(0, source.n_rows), sizes)
+        rng = check_random_state(random_state)
+        components, names = list(self.get_feature_names_out()), getattr(self, "feature_names_in_", None)
+        return self._posterior.draw_dataset(values, log_sizes, n_draws, rng, components, names)
+
+    def score_samples(self, Y: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
+        """Return the log density of each row's observed entries under the fitted model, in nats.
+
+        An importance-weighted estimate with 64 quasi-random draws around the row's embedding: in
+        expectation a lower bound. It is deterministic and a row's value does not depend on the others.
+        """
+
+        def score(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            return (self._posterior.log_density(values, log_sizes),)
+
+        return self._by_pieces(score, self._read(Y, mask), sizes)[0]
+
+    def score(self, Y: Any, y: Any = None) -> float:
+        """Return the mean of `score_samples`."""
+        return float(np.mean(self.score_samples(Y)))
+
+    def kernel(self, Z: Any, Z2: Any = None, *, method: str = "mixture") -> FloatArray:
+        """Return the learned kernel between latent points, scaled by the amplitude.
+
+        Parameters
+        ----------
+        Z, Z2 : array-like of shape (n, n_components), (n2, n_components)
+            `Z2=None` means Z.
+        method : {"mixture", "features"}, default="mixture"
+            The kernel of the mixture in closed form, or its estimate by the frozen frequencies.
+
+        Returns
+        -------
+        K : ndarray (n, n2)
+        """
+        check_is_fitted(self)
+        check_choice("method", method, ("mixture", "features"))
+        left = _check_latents(Z, self._posterior.frequencies.shape[1])
+        right = left if Z2 is None else _check_latents(Z2, left.shape[1])
+        if method == "features":
+            return self.amplitude_ * self._posterior.features(left) @ self._posterior.features(right).T
+        return self.amplitude_ * self._of_mixture(
+            spectral.Mixture.kernel, left[:, None, :] - right[None, :, :]
+        )
+
+    def spectral_density(self, frequencies: Any) -> FloatArray:
+        """Return the density of the learned mixture at frequencies (symmetric, integrating to one), (n,)."""
+        check_is_fitted(self)
+        points = _check_latents(frequencies, self._posterior.frequencies.shape[1])
+        return self._of_mixture(spectral.Mixture.density, points)
+
+    def explore(self, path: Any, **options: Any) -> Path:
+        """Write one self-contained web page to explore the model in, offline.
+
+        The page shows the latents of the training rows, and decodes live wherever one points.
+
+        Parameters
+        ----------
+        path : str or path
+            The HTML file to write.
+        **options
+            `data`, `labels`, `ids`, `dims`, `image_shape`, `title` and `max_megabytes`, as in
+            `srflvm.explore.write_page`.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
+        from srflvm.explore import write_page
+
+        return write_page(self, path, **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that `srflvm.load` reads.
+
+        The file appears whole or not at all: it is written under another name in the same directory and then
+        renamed, so a failure leaves an older file at `path` as it was. Everything is stored except
+        `callbacks`, `checkpoint_dir` and a `random_state` that is not an integer, which are None after
+        loading.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to write; an existing file is replaced.
+
+        Raises
+        ------
+        ModelFileError
+            The model cannot be saved: a likelihood is code of your own, or a parameter has a value that no
+            model can be fitted with.
+        """
+        check_is_fitted(self)
+        parameters = self.get_params(deep=False)
+        attributes = {name: value for name, value in vars(self).items() if name not in parameters}
+        StoredModel(parameters, attributes).write(path)
+
+    def _points(self, Z: Any, Z_std: Any) -> tuple[FloatArray, FloatArray | None]:
+        """Check latent points and, if they are uncertain, return the factors of their covariances too."""
+        check_is_fitted(self)
+        latents = _check_latents(Z, self._posterior.frequencies.shape[1])
+        if Z_std is None:
+            return latents, None
+        stds = _check_latents(Z_std, latents.shape[1])
+        if stds.shape != latents.shape or np.any(stds < 0):
+            raise ValueError(f"Z_std must be non-negative and of the shape of Z, {latents.shape}.")
+        return latents, stds[:, :, None] * np.eye(latents.shape[1])
+
+    def _read(self, Y: Any, mask: Any) -> Source:
+        """Read rows for a fitted model."""
+        check_is_fitted(self)
+        return read_source(self, Y, mask, reset=False)
+
+    def _by_pieces(self, function: _OfRows, source: Source, sizes: Any) -> tuple[FloatArray, ...]:
+        """Apply `function` to the source piece by piece and concatenate the results."""
+        if sizes is not None:
+            read_sizes(sizes, source.n_rows)
+        wholes: tuple[FloatArray, ...] = ()
+        for rows, piece in pieces(source):
+            parts = function(rows, *self._checked_rows(rows, piece, sizes))
+            if len(piece) == source.n_rows:
+                return parts
+            wholes = wholes or tuple(np.empty((source.n_rows, *a.shape[1:]), a.dtype) for a in parts)
+            for whole, part in zip(wholes, parts, strict=True):
+                whole[rows] = part
+        return wholes
+
+    def _checked_rows(
+        self, rows: slice, values: FloatArray, sizes: Any
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """Check that the likelihoods can have produced some rows, and return them with their log sizes."""
+        self._check_entries(rows, values)
+        some = None if sizes is None else np.asarray(sizes)[rows]
+        return values, row_log_sizes(self._posterior.layout, values, some, self.size_factors)
+
+    def _check_entries(self, rows: slice, values: FloatArray) -> None:
+        groups, names = self._posterior.layout.groups, getattr(self, "feature_names_in_", None)
+        Choice((g.likelihood, g.columns) for g in groups).check(values, names, rows.start)
+        refuse_far_entries(values, groups, names, rows.start)
+
+    def _of_mixture(self, function: Callable[..., Any], points: FloatArray) -> FloatArray:
+        """Compute a method of the learned mixture at points, with its weights."""
+        with in_float64():
+            choleskys = jnp.linalg.cholesky(jnp.asarray(self.mixture_covariances_))
+            mixture = spectral.Mixture(jnp.asarray(self.mixture_means_), choleskys)
+            return np.asarray(function(mixture, jnp.asarray(points), jnp.asarray(self.mixture_weights_)))
+
+    def _params(self) -> Params:
+        """Return the parameters as a checked value."""
+        return Params(**self.get_params(deep=False)).check()
+
+    def _keep(self, result: FitResult) -> None:
+        """Set all fitted attributes; those that this fit does not have are removed."""
+        attributes = result.attributes()
+        for name in OPTIONAL_ATTRIBUTES:
+            vars(self).pop(name, None)
+        vars(self).update(attributes)
+
+    def _warn_of_end(self, result: FitResult) -> None:
         """Warn of a bound that fell, or that was still rising when the sweeps asked for were made."""
-        if fitted.falls:
-            fall = max(fitted.falls, key=lambda one: one.drop)
+        if result.falls:
+            fall = max(result.falls, key=lambda one: one.drop)
             warn_caller(
                 f"The bound fell by {fall.drop:.3g} nats an entry in the stage {fall.stage!r}, more than its "
                 "noise. The best state was kept, but it may be far from what the data allow. Use a smaller "
@@ -378,11 +805,58 @@ class SRFLVM(Queries):
                 FallingBoundWarning,
             )
             return
-        ended = fitted.converged or fitted.interrupted or fitted.stopped
+        ended = result.converged or result.interrupted or result.stopped
         if self.max_iter != "auto" and self.tol > 0 and not ended:
             warn_caller(
                 f"The bound was still rising by more than tol={self.tol} of what the entries tell in a sweep "
-                f"(in batches: in an epoch) after {len(fitted.history)} of them, when "
+                f"(in batches: in an epoch) after {len(result.history)} of them, when "
                 f"max_iter={self.max_iter} was reached. Increase max_iter or tol.",
                 ConvergenceWarning,
             )
+
+
+def _check_latents(Z: Any, n_components: int) -> FloatArray:
+    """Return latent points given by the user, after checking their shape."""
+    latents = np.asarray(Z, dtype=np.float64)
+    if latents.ndim != 2 or latents.shape[1] != n_components:
+        raise ValueError(
+            f"Z has shape {latents.shape} but must be (n, {n_components}): one row a point of the "
+            f"{n_components}-dimensional latent space. A single point z is given as [z]."
+        )
+    check_finite(latents, "Z")
+    return latents
+
+
+def _refuse_warm_batches(earlier: FitResult | None) -> None:
+    if earlier is not None:
+        raise ValueError(
+            "warm_start=True goes on from the state of all rows, which a fit in batches does not hold. Use "
+            "partial_fit to go on with more rows, set warm_start=False to begin anew, or batch_size=None."
+        )
+
+
+def load(path: str | os.PathLike[str]) -> SRFLVM:
+    """Read an estimator from a file that `SRFLVM.save` wrote.
+
+    The loaded estimator computes exactly what the saved one did. The file is checked throughout before
+    the estimator is built, and no code from it is run.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    SRFLVM
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ModelFileError
+        The file is damaged, truncated, not a model file, or of a newer version of the format.
+    """
+    stored = StoredModel.read(path)
+    model = SRFLVM(**stored.parameters)
+    vars(model).update(stored.attributes)
+    return model

@@ -9,14 +9,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from srflvm._entry_checks import empty_rows_are_known
-from srflvm._inputs import read_data
-from srflvm._likelihood_choice import Choice, choose
-from srflvm._types import FloatArray
+from srflvm._typing import FloatArray
+from srflvm.data.reading import empty_rows_are_known, read_data
+from srflvm.data.sources import NamedTable
 from srflvm.estimator import SRFLVM
-from srflvm.likelihoods import Gaussian, StudentT
-from srflvm.likelihoods._observed import summary
-from srflvm.named import NamedTable
+from srflvm.likelihoods.base import Summary
+from srflvm.likelihoods.columns import Choice, choose
 from srflvm.selection import CANDIDATES, Selection, choose_n_components
 
 
@@ -92,7 +90,7 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         model: Any = SRFLVM() if self.estimator is None else clone(self.estimator)
         names = getattr(self, "feature_names_in_", None)
         choice = choose(model.likelihood, values.shape[1], names)
-        self.location_, self.scale_ = _units(values, choice if self.standardize else [])
+        self.location_, self.scale_ = _units(values, choice if self.standardize else Choice())
         with empty_rows_are_known():
             self._fit_model(model, self._standardised(values))
         return self
@@ -109,13 +107,26 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.estimator_ = model.fit(Y)
         self.n_components_ = model.n_components
 
-    def transform(self, Y: Any) -> FloatArray:
-        """Fill the missing entries of Y; observed entries are returned as they are."""
+    def transform(self, Y: Any, return_std: bool = False) -> Any:
+        """Fill the missing entries of Y; observed entries are returned as they are.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, M)
+        return_std : bool, default=False
+            Also return the predictive standard deviations of filled entries, 0 for observed ones.
+
+        Returns
+        -------
+        Y_filled : ndarray (n, M)
+        Y_std : ndarray (n, M), if `return_std`
+        """
         check_is_fitted(self)
         values = read_data(self, Y, reset=False)
         with empty_rows_are_known():
-            filled: Any = self.estimator_.impute(self._standardised(values))
-        return np.where(np.isnan(values), self.location_ + self.scale_ * filled, values)
+            mean, std = self.estimator_.impute(self._standardised(values), return_std=True)
+        filled = np.where(np.isnan(values), self.location_ + self.scale_ * mean, values)
+        return (filled, self.scale_ * std) if return_std else filled
 
     def _standardised(self, values: FloatArray) -> Any:
         """Return rows as the model takes them, with the names of their columns if there are any."""
@@ -133,8 +144,8 @@ def _units(values: FloatArray, choice: Choice) -> tuple[FloatArray, FloatArray]:
     """Return mean and standard deviation of the columns with a continuous likelihood, 0 and 1 for others."""
     location, scale = np.zeros(values.shape[1]), np.ones(values.shape[1])
     for likelihood, columns in choice:
-        if isinstance(likelihood, Gaussian | StudentT):
-            _, mean, variance = summary(np.asarray(values[:, columns], np.float64))
+        if likelihood.has_units:
+            _, mean, variance = Summary.of(np.asarray(values[:, columns], np.float64))
             location[columns] = mean
             scale[columns] = np.where(variance > 0.0, np.sqrt(variance), 1.0)
     return location, scale

@@ -1,4 +1,4 @@
-"""The number of latent dimensions chosen by entries held out of the fit."""
+"""Selection of the number of latent dimensions by entries held out of the fit."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 
-from srflvm import _entry_checks as entry
-from srflvm import _likelihood_choice as choosing
-from srflvm._inputs import in_memory
-from srflvm._numeric import numeric
-from srflvm._types import FloatArray
-from srflvm._validation import check_count, check_positive
+from srflvm._typing import FloatArray
+from srflvm.data.reading import empty_rows_are_known, plain_table
+from srflvm.data.sources import NamedTable
 from srflvm.estimator import SRFLVM
-from srflvm.imputation import refuse_vectors
-from srflvm.likelihoods import Categorical, Ordinal
-from srflvm.named import NamedTable, unpacked
+from srflvm.exceptions import check_count, check_positive
+from srflvm.likelihoods.columns import choose
 
 CANDIDATES = (1, 2, 3, 5, 8, 16, 32, 64, 128)
 
@@ -30,7 +26,7 @@ _PATIENCE = 2
 
 @dataclass(frozen=True)
 class Selection:
-    """What each number of components predicted of the entries held out, and the best of them.
+    """Hold what each number of components predicted of the entries held out, and the best of them.
 
     `scores` are mean log predictive densities in nats, higher is better; `relevances` holds `relevance_` of
     each fit. Once two candidates in a row have predicted worse than the best before them, no more are tried.
@@ -59,8 +55,10 @@ def choose_n_components(
     random_state: Any = 0,
     sizes: Any = None,
 ) -> Selection:
-    """Hide a share of the observed entries, fit candidates to the rest, and compare their predictions, until
-    two in a row predict worse than the best before them.
+    """Choose the number of components by how well it predicts entries that are hidden from the fit.
+
+    A share of the observed entries is hidden, candidates are fitted to the rest and their predictions
+    compared, until two in a row predict worse than the best before them.
 
     Parameters
     ----------
@@ -77,11 +75,7 @@ def choose_n_components(
     sizes : array of shape (N,), default=None
         As in `SRFLVM.fit`.
     """
-    Y = in_memory(unpacked(Y))
-    plain = np.ma.filled(Y.astype(np.float64), np.nan) if isinstance(Y, np.ma.MaskedArray) else Y
-    plain = plain.values if isinstance(plain, NamedTable) else plain
-    table = check_array(numeric(plain), dtype="float64", ensure_all_finite=False)
-    entry.warn_of_empty_rows(np.flatnonzero(np.isnan(table).all(axis=1)).tolist())
+    Y, table = plain_table(Y)
     likelihood = _with_all_levels(estimator.likelihood, Y, table)
     hidden = _held_out(table, check_positive("share", share), check_random_state(random_state))
     kept = sorted({check_count("candidates", int(c)) for c in candidates})
@@ -95,7 +89,7 @@ def choose_n_components(
         folder = _folder_of(candidate, estimator)
         model.set_params(n_components=candidate, likelihood=likelihood, checkpoint_dir=folder)
         # entries held out may be all that a row has
-        with entry.empty_rows_are_known():
+        with empty_rows_are_known():
             model.fit(Y, mask=hidden, sizes=sizes)
             if model.interrupted_:
                 raise KeyboardInterrupt
@@ -110,31 +104,31 @@ def choose_n_components(
 
 
 def _with_all_levels(likelihood: Any, Y: Any, table: FloatArray) -> Any:
-    """The likelihood with the levels and categories of the whole table, so that entries held out have none
-    that a fit to the others would not know."""
+    """Return the likelihood with the levels and categories of the whole table.
+
+    Entries held out then have none that a fit to the others would not know.
+    """
     names = Y.names if isinstance(Y, NamedTable) else getattr(Y, "columns", ())
-    choice = choosing.choose(likelihood, table.shape[1], list(names) or None)
+    choice = choose(likelihood, table.shape[1], list(names) or None)
     for single, _ in choice:
-        refuse_vectors(single)
-    if not any(isinstance(single, Ordinal | Categorical) for single, _ in choice):
+        single.refuse_vector_entries()
+    if not any(single.has_levels for single, _ in choice):
         return likelihood
-    choosing.check_columns(choice, table, None)
+    choice.check(table, None)
     return {
-        tuple(columns.tolist()): (
-            single.resolve(table[:, columns]) if isinstance(single, Ordinal | Categorical) else single
-        )
+        tuple(columns.tolist()): (single.resolve(table[:, columns]) if single.has_levels else single)
         for single, columns in choice
     }
 
 
 def _folder_of(candidate: int, estimator: SRFLVM) -> Path | None:
-    """Every fit has a checkpoint of its own."""
+    """Return a folder for the checkpoint of one candidate: every fit has its own."""
     folder = estimator.checkpoint_dir
     return None if folder is None else Path(folder) / f"{candidate}-components"
 
 
 def _held_out(table: FloatArray, share: float, rng: np.random.RandomState) -> np.ndarray:
-    """Which entries are hidden (N, M)."""
+    """Draw which entries are hidden (N, M)."""
     if share >= 1.0:
         raise ValueError(f"share={share} must be below 1: something has to be left to fit to.")
     observed = ~np.isnan(table)

@@ -1,20 +1,10 @@
-"""Data to try the model on: drawn, bundled with scikit-learn, or read from a folder of files."""
+"""Small data to try the model on: drawn from a known model, or bundled with scikit-learn.
 
-from srflvm.datasets._dataset import Dataset
-from srflvm.datasets.images import load_brendan, load_cifar10, load_digits, load_mnist, load_yale
+Nothing here reads files of its own; loaders of files are in `srflvm_bench.datasets`. The package imports
+`likelihoods` and `_typing` alone, and no other package of `srflvm` imports it.
+"""
+
+from srflvm.datasets.dataset import Dataset, load_digits
 from srflvm.datasets.synthetic import SCurve, make_s_curve_gp
-from srflvm.datasets.tables import load_bridges, load_montreal, load_newsgroups
 
-__all__ = [
-    "Dataset",
-    "SCurve",
-    "load_brendan",
-    "load_bridges",
-    "load_cifar10",
-    "load_digits",
-    "load_mnist",
-    "load_montreal",
-    "load_newsgroups",
-    "load_yale",
-    "make_s_curve_gp",
-]
+__all__ = ["Dataset", "SCurve", "load_digits", "make_s_curve_gp"]

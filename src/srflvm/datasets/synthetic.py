@@ -9,21 +9,36 @@ from scipy.special import expit
 from sklearn.datasets import make_s_curve
 from sklearn.utils import check_random_state
 
-from srflvm._types import FloatArray
-from srflvm._validation import check_choice
-from srflvm.likelihoods import standard_name
+from srflvm._typing import FloatArray
+from srflvm.likelihoods.columns import standard_name
 
+_KINDS = ("gaussian", "bernoulli", "poisson", "negative_binomial")
 _PERIOD = 4.5
 
 
 class SCurve(NamedTuple):
-    """Observations Y (N, M), latents X (N, 2), the functions F (N, M), and how far along the S each row lies
-    (N,)."""
+    """Data drawn on an S-shaped manifold, with the latents and functions behind them.
+
+    Attributes
+    ----------
+    Y : array (N, M)
+        Observations.
+    X : array (N, 2)
+        Latents.
+    F : array (N, M)
+        Functions of the latents, before noise.
+    position : array (N,)
+        Distance along the S.
+    """
 
     Y: FloatArray
     X: FloatArray
     F: FloatArray
     position: FloatArray
+
+    def kernel(self) -> FloatArray:
+        """Return the covariance of a column of F between all pairs of rows (N, N)."""
+        return _kernel(self.X)
 
 
 def make_s_curve_gp(
@@ -35,7 +50,7 @@ def make_s_curve_gp(
     dispersion: float = 10.0,
     random_state: Any = None,
 ) -> SCurve:
-    """The S-shaped manifold of the paper's appendix.
+    """Draw data on the S-shaped manifold of the paper's appendix.
 
     Latents lie on an S in the plane, each coordinate of unit variance. Every column of F is a draw from a
     Gaussian process over them whose kernel is half radial basis function, exp(-|d|^2 / 2), and half
@@ -53,20 +68,23 @@ def make_s_curve_gp(
         r of negative binomial counts, whose variance is mean + mean^2 / r.
     random_state : int, RandomState instance or None, default=None
     """
-    kinds = ("gaussian", "bernoulli", "poisson", "negative_binomial")
-    likelihood = check_choice("likelihood", standard_name(likelihood), kinds)
+    kind = standard_name(likelihood)
+    if kind not in _KINDS:
+        listed = ", ".join(repr(known) for known in _KINDS)
+        raise ValueError(f"likelihood={likelihood!r} is not known. Choose one of {listed}.")
     rng = check_random_state(random_state)
     points, position = make_s_curve(n_samples, random_state=rng)
     X = points[:, [0, 2]]
     X = X / X.std(axis=0)
-    root = np.linalg.cholesky(s_curve_kernel(X) + 1e-8 * np.eye(n_samples))
+    root = np.linalg.cholesky(_kernel(X) + 1e-8 * np.eye(n_samples))
     F = root @ rng.standard_normal((n_samples, n_features))
-    return SCurve(_observed(F, likelihood, noise, dispersion, rng), X, F, position)
+    return SCurve(_observe(F, kind, noise, dispersion, rng), X, F, position)
 
 
-def _observed(
+def _observe(
     F: FloatArray, likelihood: str, noise: float, dispersion: float, rng: np.random.RandomState
 ) -> FloatArray:
+    """Draw Y given F."""
     if likelihood == "gaussian":
         return F + noise * rng.standard_normal(F.shape)
     if likelihood == "bernoulli":
@@ -77,8 +95,8 @@ def _observed(
     return rng.poisson(mean).astype(np.float64)
 
 
-def s_curve_kernel(X: FloatArray) -> FloatArray:
-    """The kernel matrix behind `make_s_curve_gp`."""
+def _kernel(X: FloatArray) -> FloatArray:
+    """Compute the kernel matrix (N, N) behind `make_s_curve_gp`."""
     differences = X[:, None, :] - X[None, :, :]
     smooth = np.exp(-0.5 * np.sum(differences**2, axis=-1))
     periodic = np.exp(-2.0 * np.sum(np.sin(differences / _PERIOD) ** 2, axis=-1))

@@ -1,7 +1,10 @@
 """One self-contained web page to explore a fitted model in, offline and by double click.
 
 The page holds the latents, the frozen frequencies and the posterior of the weights, and decodes points of the
-latent space in the browser. It loads nothing from anywhere.
+latent space in the browser. It loads nothing from anywhere. The scripts are in the folder `page`.
+
+This package imports `posterior` and the layers below it, and writes files with `storage.atomic`. It is given
+a fitted estimator and does not import it.
 """
 
 from __future__ import annotations
@@ -12,11 +15,10 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from srflvm._containers import write_whole
-from srflvm._validation import check_positive
+from srflvm.exceptions import check_positive, warn_caller
 from srflvm.explore.page import assemble
-from srflvm.explore.payload import Contents, build
-from srflvm.warning_location import warn_caller
+from srflvm.explore.payload import build_payload
+from srflvm.storage.atomic import write_whole
 
 __all__ = ["write_page"]
 
@@ -35,10 +37,10 @@ def write_page(
 ) -> Path:
     """Write a page that shows the latents of the training rows and decodes live wherever one points.
 
-    What the page decodes is `model.inverse_transform(Z, return_std=True)` to 1e-4 of a column's standard
-    deviation. Latents, frequencies and weights are shipped in single precision. Covariances of the weights
-    are 16-bit integers where this moves no variance of the function by more than 5e-5, else in single
-    precision. Columns of a likelihood that has no decoder in the browser are named in the page and not shown.
+    The page decodes `model.inverse_transform(Z, return_std=True)` to 1e-4 of a column's standard deviation.
+    Latents, frequencies and weights are shipped in single precision. Covariances of the weights are 16-bit
+    integers where this moves no variance of the function by more than 5e-5, else in single precision.
+    Columns of a likelihood that has no decoder in the browser are named in the page and not shown.
 
     Parameters
     ----------
@@ -79,8 +81,16 @@ def write_page(
     """
     check_is_fitted(model)
     limit = int(1e6 * check_positive("max_megabytes", max_megabytes))
-    contents = Contents(data, labels, ids, dims, image_shape, title)
-    payload = build(model, contents, limit)
+    payload = build_payload(
+        model,
+        limit,
+        data=data,
+        labels=labels,
+        ids=ids,
+        dims=dims,
+        image_shape=image_shape,
+        title=title,
+    )
     text = assemble(payload)
     if len(text) > limit:
         raise ValueError(
@@ -89,6 +99,5 @@ def write_page(
         )
     for note in payload["left_out"]:
         warn_caller(note)
-    target = Path(path)
-    write_whole(Path(os.path.realpath(target)), text)
-    return target
+    write_whole(path, text)
+    return Path(path)

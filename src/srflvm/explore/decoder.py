@@ -1,9 +1,9 @@
-"""The posterior as a page ships it: what the browser needs to decode a latent point.
+"""Decoder of a page: the posterior as blocks of numbers from which the browser decodes a latent point.
 
 At a point z with features phi (a constant feature of one comes last), the function of channel c has mean
-level_c + phi'w_c and variance phi'V_c phi; Gaussian data share one V. A *link* is what
-`Likelihood.moments` says of y given f, with everything learned put into plain numbers. The browser averages
-it over f with the nodes that Python uses.
+level_c + phi'w_c and variance phi'V_c phi; Gaussian data share one V. A *link* describes
+`Likelihood.moments`, the mean and variance of y given f, with everything learned put into plain numbers. The
+browser averages it over f with the nodes that Python uses.
 """
 
 from __future__ import annotations
@@ -14,120 +14,111 @@ from typing import Any
 
 import numpy as np
 
-from srflvm import likelihoods as kinds
-from srflvm import pairs
-from srflvm._types import FloatArray
-from srflvm.computing import in_float64
-from srflvm.explore.packing import block, text_bytes
-from srflvm.gaussian_posterior import GaussianPosterior
-from srflvm.layers import with_constant
-from srflvm.likelihoods import Likelihood, Units
-from srflvm.likelihoods._base import N_NODES, hermite_nodes
-from srflvm.observations import Group
-from srflvm.posterior import Posterior
-from srflvm.site_posterior import SitePosterior
+from srflvm._typing import FloatArray
+from srflvm.data.encoding import Group
+from srflvm.explore.packing import base64_length, pack_array
+from srflvm.likelihoods import counts, gaussian, ordinal, student_t, trials
+from srflvm.likelihoods.base import HERMITE_NODES, HERMITE_WEIGHTS, Likelihood, Units
+from srflvm.numerics import packed_symmetric
+from srflvm.numerics.features import with_constant
+from srflvm.numerics.jit import in_float64
+from srflvm.posterior.base import Posterior
 
-Learned = dict[str, Any]
-Link = tuple[str, dict[str, FloatArray]]
+_Learned = dict[str, Any]
+_Link = tuple[str, dict[str, FloatArray]]
 
 # Rounding the covariances must not move the variance of a function by more than this.
 _LARGEST_VARIANCE_ERROR = 5e-5
 _CHECKED_CHANNELS = 32
 _CHECKED_ROWS = 64
 
+# Names of parts of a channel, and punctuation.
+_TEXT_OF_A_CHANNEL = 80
+
 
 @dataclass(frozen=True)
-class Covariances:
-    """Packed covariances of the weights (C, P), or (1, P) for all channels, and their type in the page."""
+class Decoder:
+    """Posterior, the packed covariances of its weights (C, P), or (1, P) for all channels, and their type."""
 
+    posterior: Posterior
     packed: FloatArray
     kind: str
 
-    @property
-    def shared(self) -> bool:
-        return len(self.packed) == 1
+    @classmethod
+    def of(cls, posterior: Posterior, latents: FloatArray) -> Decoder:
+        """Choose the type of the covariances: integers where that is harmless at the latents given."""
+        packed = posterior.packed_covariances
+        rounded = not posterior.shares_covariance and _may_be_rounded(
+            posterior, packed, latents[:_CHECKED_ROWS]
+        )
+        return cls(posterior, packed, "int16" if rounded else "float32")
 
     @property
     def channel_bytes(self) -> int:
-        return 0 if self.shared else self.packed.shape[1] * np.dtype(self.kind).itemsize
+        """Return the length of a channel in a page."""
+        own = 0 if self.posterior.shares_covariance else self.packed.shape[1] * np.dtype(self.kind).itemsize
+        features = 2 * len(self.posterior.frequencies) + 1
+        return base64_length(4 * features) + base64_length(own) + _TEXT_OF_A_CHANNEL
+
+    @property
+    def common_bytes(self) -> int:
+        """Return the length of the covariances that belong to no channel alone."""
+        return self.packed[:1].size * (8 if self.posterior.shares_covariance else 4) * 4 // 3
+
+    @property
+    def separable(self) -> np.ndarray:
+        """Return which columns (M,) are a channel of their own, so that one can be left out by itself."""
+        alone = np.zeros(self.posterior.layout.n_columns, bool)
+        for group in self.posterior.layout.groups:
+            alone[group.columns] = group.likelihood.columns_are_channels
+        return alone
+
+    def payload(self, kept: np.ndarray) -> dict[str, Any]:
+        """Return the blocks for the columns where `kept` (M,) is true, and the columns without a decoder."""
+        groups, channels, unsupported = [], [], []
+        function = self.posterior.function
+        for group, learned in zip(self.posterior.layout.groups, function.parameters, strict=True):
+            link = _link(group, learned)
+            if link is None:
+                unsupported.append({"likelihood": group.likelihood.name, "columns": group.columns.tolist()})
+                continue
+            picked = _picked(group, kept)
+            start = sum(map(len, channels))
+            channels.append(np.arange(group.channels.start, group.channels.stop)[picked])
+            groups.append(_group_block(group, link, picked, start, kept))
+        every = np.concatenate(channels) if channels else np.zeros(0, int)
+        return {
+            "frequencies": pack_array(function.frequencies, "float32"),
+            "weights": pack_array(np.asarray(function.weights).T[every], "float32"),
+            "level": pack_array(np.asarray(function.level)[every], "float64"),
+            "nodes": pack_array(HERMITE_NODES, "float64"),
+            "node_weights": pack_array(HERMITE_WEIGHTS, "float64"),
+            "covariances": self._covariance_block(every),
+            "uncertainty": pack_array(self.posterior.relative_variance_form(), "float32"),
+            "groups": groups,
+            "unsupported": unsupported,
+        }
+
+    def _covariance_block(self, channels: np.ndarray) -> dict[str, Any]:
+        packed = self.packed if self.posterior.shares_covariance else self.packed[channels]
+        if self.kind == "float32":
+            shared = self.posterior.shares_covariance
+            return {"shared": shared, "values": pack_array(packed, "float32"), "steps": None}
+        steps = _steps(packed)
+        return {
+            "shared": False,
+            "values": pack_array(np.round(packed / steps[:, None]), "int16"),
+            "steps": pack_array(steps, "float64"),
+        }
 
 
-def covariances(posterior: Posterior, latents: FloatArray) -> Covariances:
-    """Those of a posterior, as integers where that is harmless at the latents given."""
-    if isinstance(posterior, GaussianPosterior):
-        size = len(posterior.weight_covariance)
-        whole = np.zeros((1, size + 1, size + 1))
-        whole[0, :size, :size] = posterior.noise * posterior.weight_covariance
-        return Covariances(np.asarray(pairs.pack_form(whole)), "float32")  # pyright: ignore
-    assert isinstance(posterior, SitePosterior)
-    packed = posterior.packed_covariance
+def _may_be_rounded(posterior: Posterior, packed: FloatArray, latents: FloatArray) -> bool:
+    """Return whether rounding the largest covariances moves the variance of f at the latents little."""
     worst = np.argsort(np.max(np.abs(packed), axis=1))[-_CHECKED_CHANNELS:]
     step = _steps(packed[worst])[:, None]
     error = step * np.round(packed[worst] / step) - packed[worst]
-    products = pairs.products(with_constant(posterior.features(latents[:_CHECKED_ROWS])))
-    harmless = np.max(np.abs(products @ error.T)) <= _LARGEST_VARIANCE_ERROR
-    return Covariances(packed, "int16" if harmless else "float32")
-
-
-def channel_bytes(posterior: Posterior, found: Covariances) -> int:
-    """The length of a channel in a page."""
-    return text_bytes(4 * (2 * len(posterior.frequencies) + 1)) + text_bytes(found.channel_bytes) + 80
-
-
-def decoder(posterior: Posterior, found: Covariances, kept: np.ndarray) -> dict[str, Any]:
-    """What the page decodes with, for the columns where `kept` (M,) is true."""
-    groups, channels, unsupported = [], [], []
-    for group, learned in zip(posterior.layout.groups, posterior.frozen.parameters, strict=True):
-        link = _link(group, learned)
-        if link is None:
-            unsupported.append({"likelihood": group.likelihood.name, "columns": group.columns.tolist()})
-            continue
-        picked = _picked(group, kept)
-        start = sum(map(len, channels))
-        channels.append(np.arange(group.channels.start, group.channels.stop)[picked])
-        groups.append(_group_block(group, link, picked, start, kept))
-    every = np.concatenate(channels) if channels else np.zeros(0, int)
-    frozen, (nodes, weights) = posterior.frozen, hermite_nodes(N_NODES)
-    return {
-        "frequencies": block(frozen.frequencies, "float32"),
-        "weights": block(np.asarray(frozen.weights).T[every], "float32"),
-        "level": block(np.asarray(frozen.level)[every], "float64"),
-        "nodes": block(nodes, "float64"),
-        "node_weights": block(weights, "float64"),
-        "covariances": _covariance_block(found, every),
-        "uncertainty": block(_uncertainty(posterior, found), "float32"),
-        "groups": groups,
-        "unsupported": unsupported,
-    }
-
-
-def can_be_thinned(posterior: Posterior) -> np.ndarray:
-    """Which columns (M,) are a channel of their own, so that one can be left out without the others."""
-    alone = np.zeros(posterior.layout.n_columns, bool)
-    for group in posterior.layout.groups:
-        alone[group.columns] = _one_channel_each(group)
-    return alone
-
-
-def _uncertainty(posterior: Posterior, found: Covariances) -> FloatArray:
-    """The packed form of the function's variance as a share of its prior variance, a mean over channels."""
-    if isinstance(posterior, GaussianPosterior):
-        return found.packed[0] * posterior.ratio / posterior.noise
-    assert isinstance(posterior, SitePosterior)
-    # the prior variance of f is the amplitude times phi'phi: one of the Fourier features, one of the constant
-    return (1.0 / (2.0 * posterior.amplitude)) @ posterior.packed_covariance / len(posterior.amplitude)
-
-
-def _covariance_block(found: Covariances, channels: np.ndarray) -> dict[str, Any]:
-    packed = found.packed if found.shared else found.packed[channels]
-    if found.kind == "float32":
-        return {"shared": found.shared, "values": block(packed, "float32"), "steps": None}
-    steps = _steps(packed)
-    return {
-        "shared": False,
-        "values": block(np.round(packed / steps[:, None]), "int16"),
-        "steps": block(steps, "float64"),
-    }
+    moved = packed_symmetric.quadratic_forms(with_constant(posterior.features(latents)), error)
+    return bool(np.max(np.abs(moved)) <= _LARGEST_VARIANCE_ERROR)
 
 
 def _steps(packed: FloatArray) -> FloatArray:
@@ -135,22 +126,19 @@ def _steps(packed: FloatArray) -> FloatArray:
     return np.where(largest > 0.0, largest, 1.0) / 32767.0
 
 
-def _one_channel_each(group: Group) -> bool:
-    return type(group.likelihood) not in (kinds.Categorical, kinds.Multinomial)
-
-
 def _picked(group: Group, kept: np.ndarray) -> np.ndarray:
-    """Which channels of a group are shipped."""
+    """Return which channels of a group are shipped."""
     n_channels = group.channels.stop - group.channels.start
-    return kept[group.columns] if _one_channel_each(group) else np.ones(n_channels, bool)
+    return kept[group.columns] if group.likelihood.columns_are_channels else np.ones(n_channels, bool)
 
 
 def _group_block(
-    group: Group, link: Link, picked: np.ndarray, start: int, kept: np.ndarray
+    group: Group, link: _Link, picked: np.ndarray, start: int, kept: np.ndarray
 ) -> dict[str, Any]:
     kind, parameters = link
-    inside = kept[group.columns] if _one_channel_each(group) else np.ones(len(group.columns), bool)
-    shipped = {name: block(values[..., picked], "float64") for name, values in parameters.items()}
+    alone = group.likelihood.columns_are_channels
+    inside = kept[group.columns] if alone else np.ones(len(group.columns), bool)
+    shipped = {name: pack_array(values[..., picked], "float64") for name, values in parameters.items()}
     sizes = getattr(group.likelihood, "n_categories", None)
     return {
         "kind": kind,
@@ -158,15 +146,15 @@ def _group_block(
         "columns": group.columns[inside].tolist(),
         "start": start,
         "channels": int(picked.sum()),
-        "location": block(group.units.location[inside], "float64"),
-        "scale": block(group.units.scale[inside], "float64"),
+        "location": pack_array(group.units.location[inside], "float64"),
+        "scale": pack_array(group.units.scale[inside], "float64"),
         "parameters": shipped,
         "sizes": None if sizes is None else [n - 1 for n in sizes],
     }
 
 
-def _link(group: Group, learned: Learned) -> Link | None:
-    """The link of a group and its numbers for each channel (..., c), or None if the page has none for it."""
+def _link(group: Group, learned: _Learned) -> _Link | None:
+    """Return the link of a group and its numbers for each channel (..., c), or None if the page has none."""
     make = _LINKS.get(type(group.likelihood))
     if make is None:
         return None
@@ -179,43 +167,43 @@ def _link(group: Group, learned: Learned) -> Link | None:
     }
 
 
-def _identity(likelihood: Any, learned: Learned, n_channels: int) -> Link:
+def _identity(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
     return "identity", {"noise": likelihood.moments(np.zeros(n_channels), learned).variance}
 
 
-def _logistic(likelihood: Any, learned: Learned, n_channels: int) -> Link:
+def _logistic(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
     constants = likelihood.channels(np.zeros((1, n_channels)))[1]
     return "logistic", {"trials": constants.get("n_trials", np.ones((1, 1)))[0]}
 
 
-def _log(likelihood: Any, learned: Learned, n_channels: int) -> Link:
+def _log(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
     if not learned:
         return "log", {"excess": np.zeros(1)}
     units = Units(np.zeros(n_channels), np.ones(n_channels))
     return "log", {"excess": 1.0 / likelihood.natural_parameters(learned, units)["dispersion"]}
 
 
-def _ordinal(likelihood: Any, learned: Learned, n_channels: int) -> Link:
+def _ordinal(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
     thresholds = np.stack([np.asarray(t) for t in likelihood.thresholds(learned)])
     return "ordinal", {"thresholds": thresholds, "levels": likelihood.level_values(n_channels)}
 
 
-def _categorical(likelihood: Any, learned: Learned, n_channels: int) -> Link:
+def _categorical(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
     return "categorical", {"trials": np.ones(1)}
 
 
-def _shares(likelihood: Any, learned: Learned, n_channels: int) -> Link:
+def _shares(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
     return "shares", {}
 
 
-_LINKS: dict[type[Likelihood], Callable[[Any, Learned, int], Link]] = {
-    kinds.Gaussian: _identity,
-    kinds.StudentT: _identity,
-    kinds.Bernoulli: _logistic,
-    kinds.Binomial: _logistic,
-    kinds.Poisson: _log,
-    kinds.NegativeBinomial: _log,
-    kinds.Ordinal: _ordinal,
-    kinds.Categorical: _categorical,
-    kinds.Multinomial: _shares,
+_LINKS: dict[type[Likelihood], Callable[[Any, _Learned, int], _Link]] = {
+    gaussian.Gaussian: _identity,
+    student_t.StudentT: _identity,
+    trials.Bernoulli: _logistic,
+    trials.Binomial: _logistic,
+    counts.Poisson: _log,
+    counts.NegativeBinomial: _log,
+    ordinal.Ordinal: _ordinal,
+    trials.Categorical: _categorical,
+    trials.Multinomial: _shares,
 }

@@ -1,4 +1,4 @@
-"""The page put together: template, style, scripts and payload in one HTML text without references."""
+"""HTML of a page: template, style, scripts and payload in one text that refers to nothing outside of it."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def assemble(payload: dict[str, Any]) -> bytes:
-    """The HTML of a page; its own size is told in it."""
+    """Return the HTML of a page, which states its own size."""
     parts = {
         "TITLE": html.escape(payload["title"]),
         "STYLE": _read("style.css"),
-        "SCRIPT": '(() => {\n"use strict";\n' + script(SCRIPTS) + "})();",
+        "SCRIPT": '(() => {\n"use strict";\n' + _script(SCRIPTS) + "})();",
         "DATA": _json_for_html(payload),
         "SIZE": "",
     }
@@ -56,13 +56,13 @@ def assemble(payload: dict[str, Any]) -> bytes:
     return _filled(parts).encode()
 
 
-def script(names: Sequence[str]) -> str:
-    """Scripts one after the other."""
+def _script(names: Sequence[str]) -> str:
+    """Return scripts one after the other."""
     return "\n".join(_read(name) for name in names)
 
 
 def _filled(parts: dict[str, str]) -> str:
-    """The template with parts in the places named between pairs of percent signs."""
+    """Fill the template: each part goes to the place of its name between pairs of percent signs."""
     pieces = _read("template.html").split("%%")
     pieces[1::2] = [parts[name] for name in pieces[1::2]]
     return "".join(pieces)

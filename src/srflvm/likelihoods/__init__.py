@@ -1,40 +1,18 @@
-"""Likelihoods by name."""
+"""Likelihoods: the distribution of an entry given the function value, one module for each family.
 
-from typing import Any
+`base` has the protocol, `columns` turns the parameter `likelihood` into groups of columns. The package
+imports `numerics`, `exceptions` and `_typing` alone.
+"""
 
-from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, PolyaGamma, Start, Units
-from srflvm.likelihoods.bernoulli import Bernoulli
-from srflvm.likelihoods.binomial import Binomial
-from srflvm.likelihoods.categorical import Categorical, Multinomial
+from srflvm.likelihoods.base import Expected, Likelihood, Moments, Parameters, Start, Units
+from srflvm.likelihoods.columns import LIKELIHOODS
+from srflvm.likelihoods.counts import NegativeBinomial, Poisson
 from srflvm.likelihoods.custom import Custom
 from srflvm.likelihoods.gaussian import Gaussian
-from srflvm.likelihoods.negative_binomial import NegativeBinomial
 from srflvm.likelihoods.ordinal import Ordinal
-from srflvm.likelihoods.poisson import Poisson
 from srflvm.likelihoods.student_t import StudentT
-
-_KINDS = (
-    Gaussian,
-    Bernoulli,
-    Binomial,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-    Ordinal,
-    Categorical,
-    Multinomial,
-)
-
-LIKELIHOODS: dict[str, type[Likelihood]] = {kind.name: kind for kind in _KINDS}
-
-
-def standard_name(name: Any) -> Any:
-    """Return the key of `LIKELIHOODS` that a user means: "Negative-Binomial" is "negative_binomial".
-
-    What is no text is returned as it is.
-    """
-    return name.strip().lower().replace("-", "_") if isinstance(name, str) else name
-
+from srflvm.likelihoods.trials import Bernoulli, Binomial, Categorical, Multinomial
+from srflvm.numerics.polya_gamma import PolyaGamma
 
 __all__ = [
     "LIKELIHOODS",

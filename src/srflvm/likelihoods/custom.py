@@ -1,4 +1,4 @@
-"""A likelihood from nothing but a function log p(y | f).
+"""Likelihood from nothing but a function log p(y | f).
 
 Derivatives come from automatic differentiation and expectations from quadrature. Means, variances and draws
 come from a grid of values of y: all values of binary data and of small counts, otherwise points around the
@@ -16,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from srflvm._types import FloatArray
-from srflvm.likelihoods._base import Likelihood, Moments, Parameters, Start, refuse
-from srflvm.likelihoods._observed import check_counts
+from srflvm._typing import FloatArray
+from srflvm.likelihoods.base import Likelihood, Moments, Parameters, Start, check_counts, refuse
 
-N_GRID = 400
+_N_GRID = 400
 
 _SUPPORTS = ("real", "positive", "unit", "count", "binary")
 _LEVELS = np.linspace(-8.0, 8.0, 65)
@@ -29,7 +28,7 @@ _QUANTILES = np.linspace(0.0, 1.0, 17)
 
 @dataclass(frozen=True)
 class Custom(Likelihood):
-    """A user's likelihood.
+    """Likelihood of the user's own.
 
     Parameters
     ----------
@@ -39,9 +38,9 @@ class Custom(Likelihood):
     parameters : tuple of (str, float)
         Names and starting values of parameters to learn for each column, on a scale without bounds.
     support : {"real", "positive", "unit", "count", "binary"}
-        Which y there are: all numbers, y > 0, 0 < y < 1, whole numbers from 0 on, or 0 and 1.
+        Possible values of y: all numbers, y > 0, 0 < y < 1, whole numbers from 0 on, or 0 and 1.
     label : str
-        What messages call it.
+        Name of the likelihood in messages.
     low, high : float or None
         Ends of the grid; from the training data if None.
     """
@@ -91,19 +90,19 @@ class Custom(Likelihood):
         )
 
     def grid(self) -> tuple[FloatArray, FloatArray]:
-        """Values of y, and how much of the support each stands for."""
+        """Return values of y, and the width of the support that each stands for."""
         if self.low is None or self.high is None:
             raise ValueError("The grid is not known yet; call resolve with the training columns first.")
         if self.support in ("count", "binary"):
-            y = np.unique(np.round(np.linspace(self.low, self.high, min(N_GRID, int(self.high) + 1))))
+            y = np.unique(np.round(np.linspace(self.low, self.high, min(_N_GRID, int(self.high) + 1))))
             return y, np.gradient(y) if len(y) > 1 else np.ones(1)
-        edges = np.linspace(self.low, self.high, N_GRID + 1)
+        edges = np.linspace(self.low, self.high, _N_GRID + 1)
         if self.support == "positive":
-            edges = np.geomspace(self.low, self.high, N_GRID + 1)
+            edges = np.geomspace(self.low, self.high, _N_GRID + 1)
         return 0.5 * (edges[1:] + edges[:-1]), np.diff(edges)
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
-        """The constant f under which each column is likeliest, out of a list."""
+        """Choose the constant f under which each column is likeliest, out of a list."""
         parameters = {name: np.full(Y.shape[1], value) for name, value in self.parameters}
         seen = ~np.isnan(Y)
         y = jnp.asarray(np.where(seen, Y, self.grid()[0][0]))
@@ -141,7 +140,7 @@ class Custom(Likelihood):
         return Moments(centre + first, jnp.maximum(second - first**2, 0.0))
 
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
-        """Draws by inverting the distribution function on the grid, uniform within a cell if continuous."""
+        """Draw by inverting the distribution function on the grid, uniformly within a cell if continuous."""
         y, width = self.grid()
         function = jnp.asarray(f)
         total = self._log_total(function, parameters)

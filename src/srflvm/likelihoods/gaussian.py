@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from srflvm._types import FloatArray
-from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, Start, Units
-from srflvm.likelihoods._observed import summary
+from srflvm._typing import FloatArray
+from srflvm.likelihoods.base import Expected, Likelihood, Moments, Parameters, Start, Summary, Units
 
 _SMALLEST_START = 1e-4
 
@@ -27,7 +26,7 @@ _LOG_FLOOR = math.log(1e-14)
 
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
-    """y ~ N(f, noise), with the learned parameter `log_noise`, the logarithm of the variance.
+    """Real y ~ N(f, noise), with the learned parameter `log_noise`, the logarithm of the variance.
 
     Parameters
     ----------
@@ -36,6 +35,7 @@ class Gaussian(Likelihood):
     """
 
     name: ClassVar[str] = "gaussian"
+    has_units: ClassVar[bool] = True
     noise: str = "shared"
 
     def __post_init__(self) -> None:
@@ -43,12 +43,12 @@ class Gaussian(Likelihood):
             raise ValueError(f"noise={self.noise!r} is not known; use 'shared' or 'column'.")
 
     def units(self, Y: FloatArray) -> Units:
-        number, mean, variance = summary(Y)
+        number, mean, variance = Summary.of(Y)
         scale = math.sqrt(float(number @ variance) / max(float(number.sum()), 1.0))
         return Units(mean, np.full(Y.shape[1], scale if scale > 0.0 else 1.0))
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
-        number, mean, variance = summary(Y)
+        number, mean, variance = Summary.of(Y)
         if self.noise == "shared":
             variance = np.array([number @ variance / max(float(number.sum()), 1.0)])
         return Start(mean, {"log_noise": np.log(np.maximum(0.5 * variance, _SMALLEST_START))})

@@ -26,9 +26,9 @@ from jax import Array
 from jax.nn import sigmoid, softplus
 from scipy.special import expit, logit
 
-from srflvm._types import FloatArray
+from srflvm._typing import FloatArray
 from srflvm.exceptions import DataError
-from srflvm.likelihoods._base import (
+from srflvm.likelihoods.base import (
     Expected,
     Likelihood,
     Moments,
@@ -39,10 +39,10 @@ from srflvm.likelihoods._base import (
     refuse,
 )
 
-MOST_LEVELS = 100
+_MOST_LEVELS = 100
 
 # In the middle of so wide a level an entry is of that level with probability 0.995.
-LARGEST_GAP = 12.0
+_LARGEST_GAP = 12.0
 _SHARPNESS = 16.0
 
 
@@ -53,13 +53,14 @@ class Ordinal(Likelihood):
     Parameters
     ----------
     n_levels : int or None
-        The number C of levels in every column, whose codes are 0 to C - 1; if None, the levels of each
+        Number C of levels in every column, whose codes are 0 to C - 1; if None, the levels of each
         column are the codes that the training data have there.
     levels : tuple of tuples of int, or None
-        The codes of each column's levels, in order, in the place of `n_levels`.
+        Codes of the levels of each column, in order, in the place of `n_levels`.
     """
 
     name: ClassVar[str] = "ordinal"
+    has_levels: ClassVar[bool] = True
     _discrete: ClassVar[bool] = True
     n_levels: int | None = None
     levels: tuple[tuple[int, ...], ...] | None = None
@@ -75,6 +76,10 @@ class Ordinal(Likelihood):
         if not levels or any(list(own) != sorted(set(own)) or not own for own in levels):
             raise ValueError(f"levels={self.levels!r}: give each column its codes in increasing order.")
         object.__setattr__(self, "levels", levels)
+
+    @property
+    def has_numbers_by_column(self) -> bool:
+        return self.levels is not None
 
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
         if self.levels is not None:
@@ -94,10 +99,10 @@ class Ordinal(Likelihood):
             )
             return
         for own, column in zip(_levels_of(Y), columns, strict=True):
-            if len(own) > MOST_LEVELS:
+            if len(own) > _MOST_LEVELS:
                 raise DataError(
                     f"Y has {len(own)} different levels in {column}; the ordinal likelihood has a parameter "
-                    f"for each and takes at most {MOST_LEVELS}. Use likelihood='gaussian' for it, or fewer "
+                    f"for each and takes at most {_MOST_LEVELS}. Use likelihood='gaussian' for it, or fewer "
                     "levels."
                 )
 
@@ -166,8 +171,8 @@ class Ordinal(Likelihood):
         observed: Array,
         parameters: Parameters,
     ) -> tuple[Array, Array]:
-        # An entry knows two thresholds, its upper u and its lower v. With k = 1 / (e^(u - v) - 1) for a level
-        # between two others, and k' = -k (1 + k) its derivative in u - v,
+        # An entry depends on two thresholds, its upper u and its lower v. With k = 1 / (e^(u - v) - 1) for a
+        # level between two others, and k' = -k (1 + k) its derivative in u - v,
         #   dl/du = sigmoid(f - u) + k,       d2l/du2 = -sigmoid'(f - u) + k',     d2l/du dv = -k',
         #   dl/dv = -sigmoid(v - f) - k,      d2l/dv2 = -sigmoid'(v - f) + k',
         # so that all follow from four averages over f.
@@ -260,8 +265,10 @@ class Ordinal(Likelihood):
         return natural
 
     def _interval(self, y: Array, parameters: Parameters) -> tuple[Array, Array, Array]:
-        """Return t_(y-1), t_y and log(1 - e^-(t_y - t_(y-1))); the last is zero where y is the lowest or the
-        highest level."""
+        """Return t_(y-1), t_y and log(1 - e^-(t_y - t_(y-1))).
+
+        The last is zero where y is the lowest or the highest level.
+        """
         lower = upper = log_between = jnp.zeros_like(y)
         for k, threshold in enumerate(self.thresholds(parameters)):
             upper = jnp.where(y == k, threshold, upper)
@@ -297,11 +304,11 @@ def _levels_of(Y: FloatArray) -> list[tuple[int, ...]]:
 
 
 def _gap(log_gap: Array) -> Array:
-    """Return e^log_gap, smoothly held below LARGEST_GAP.
+    """Return e^log_gap, smoothly held below _LARGEST_GAP.
 
-    Where levels are told without error, gaps and f would grow together for ever.
+    Where levels are predicted without error, gaps and f would grow together for ever.
     """
-    beyond = softplus(_SHARPNESS * (log_gap - math.log(LARGEST_GAP))) / _SHARPNESS
+    beyond = softplus(_SHARPNESS * (log_gap - math.log(_LARGEST_GAP))) / _SHARPNESS
     return jnp.exp(log_gap - beyond)
 
 

@@ -20,11 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from srflvm._types import FloatArray
-from srflvm.likelihoods._base import Expected, Likelihood, Moments, Parameters, Start, Units
-from srflvm.likelihoods._observed import column_median
+from srflvm._typing import FloatArray
+from srflvm.likelihoods.base import Expected, Likelihood, Moments, Parameters, Start, Units
 
-N_POINTS = 32
+_N_POINTS = 32
 
 _TO_STANDARD_DEVIATION = 1.4826
 _SMALLEST_START = 1e-2
@@ -33,7 +32,7 @@ _SMALLEST_LOG_WEIGHT = -32.0
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """y around f with the learned parameter `log_scale`, one for each column.
+    """Real y around f with the learned parameter `log_scale`, one for each column.
 
     Parameters
     ----------
@@ -42,6 +41,7 @@ class StudentT(Likelihood):
     """
 
     name: ClassVar[str] = "student_t"
+    has_units: ClassVar[bool] = True
     degrees_of_freedom: float = 4.0
 
     def __post_init__(self) -> None:
@@ -49,12 +49,12 @@ class StudentT(Likelihood):
             raise ValueError(f"degrees_of_freedom={self.degrees_of_freedom!r} must be positive and finite.")
 
     def units(self, Y: FloatArray) -> Units:
-        location = column_median(Y)
+        location = _column_median(Y)
         scale = float(_robust_scale((Y - location).reshape(-1, 1))[0])
         return Units(location, np.full(Y.shape[1], scale if scale > 0.0 else 1.0))
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
-        location = column_median(Y)
+        location = _column_median(Y)
         scale = math.sqrt(0.5) * _robust_scale(Y - location)
         return Start(location, {"log_scale": np.log(np.maximum(scale, _SMALLEST_START))})
 
@@ -71,16 +71,19 @@ class StudentT(Likelihood):
         return Expected(value, (nu + 1.0) * d * q, (nu + 1.0) * q * (1.0 - 2.0 * d**2 * q))
 
     def expectations(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Expected:
-        """E l, E l' and -E l'' by `_averages`: Gauss-Hermite nodes miss the peak of l where the variance of f
-        is larger than scale^2."""
+        """Return E l, E l' and -E l'' by `_averages`.
+
+        Gauss-Hermite nodes miss the peak of l where the variance of f is larger than scale^2.
+        """
         nu, log_scale = self.degrees_of_freedom, parameters["log_scale"]
         averages = _averages(y - mean, variance, nu * jnp.exp(2.0 * log_scale))
         value = self._log_peak() - log_scale - 0.5 * (nu + 1.0) * averages.value
         return Expected(value, (nu + 1.0) * averages.slope, (nu + 1.0) * averages.precision)
 
     def log_predictive(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Array:
-        """Student's distribution is a mixture: y | w ~ N(f, scale^2 / w), w ~ Gamma(nu / 2, rate nu / 2).
+        """Return log E p(y | f) for f ~ N(mean, variance).
 
+        Student's distribution is a mixture: y | w ~ N(f, scale^2 / w), w ~ Gamma(nu / 2, rate nu / 2).
         Given w, f integrates out exactly. In z = log w the integrand is smooth and decays exponentially on
         both sides, so that the trapezoid rule converges exponentially.
         """
@@ -119,7 +122,9 @@ class StudentT(Likelihood):
 
 
 def _averages(residual: Array, variance: Array, width: Array) -> Expected:
-    """E log(1 + d^2 / width), E d q and E q (1 - 2 d^2 q), q = 1 / (width + d^2), d ~ N(residual, variance).
+    """Return E log(1 + d^2 / width), E d q and E q (1 - 2 d^2 q) for d ~ N(residual, variance).
+
+    Here q = 1 / (width + d^2).
 
     As log(1 + d^2 / width) is the integral over t > 0 of e^(-t width) (1 - e^(-t d^2)) / t, the first is that
     of e^(-t width) (1 - g) / t with g = E e^(-t d^2) = e^(-t residual^2 / A) / sqrt(A), A = 1 + 2 t variance.
@@ -131,7 +136,7 @@ def _averages(residual: Array, variance: Array, width: Array) -> Expected:
     """
     square = variance + residual**2
     first, last = -2.8, jnp.log(25.0 * (1.0 + square / width))
-    step = (last - first) / (N_POINTS - 1)
+    step = (last - first) / (_N_POINTS - 1)
 
     def add(total: Expected, index: Array) -> tuple[Expected, None]:
         x = first + step * index
@@ -146,12 +151,20 @@ def _averages(residual: Array, variance: Array, width: Array) -> Expected:
         return jax.tree.map(jnp.add, total, term), None
 
     zero = jnp.zeros_like(last)
-    return jax.lax.scan(add, Expected(zero, zero, zero), jnp.arange(N_POINTS, dtype=zero.dtype))[0]
+    return jax.lax.scan(add, Expected(zero, zero, zero), jnp.arange(_N_POINTS, dtype=zero.dtype))[0]
 
 
 def _robust_scale(centred: FloatArray) -> FloatArray:
-    """1.4826 times the median of |y| in each column, which for Gaussian data is the standard deviation; the
-    root mean square where most entries are equal and the median is zero."""
-    median = _TO_STANDARD_DEVIATION * column_median(np.abs(centred))
+    """Return 1.4826 times the median of |y| of each column, for Gaussian data the standard deviation.
+
+    Where most entries are equal and the median is zero, it is the root mean square.
+    """
+    median = _TO_STANDARD_DEVIATION * _column_median(np.abs(centred))
     number = np.maximum((~np.isnan(centred)).sum(axis=0), 1)
     return np.where(median > 0.0, median, np.sqrt(np.nansum(centred**2, axis=0) / number))
+
+
+def _column_median(Y: FloatArray) -> FloatArray:
+    """Return the median of the observed entries of each column (c,); zero for an empty column."""
+    empty = np.isnan(Y).all(axis=0)
+    return np.nanmedian(np.where(empty, 0.0, Y), axis=0)

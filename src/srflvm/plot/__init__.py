@@ -1,15 +1,15 @@
 """Pictures of a fitted model with matplotlib: `pip install 'srflvm[plot]'`.
 
 Every function draws into the Axes it is given, or into a new figure, and returns the Axes. None shows it.
+
+The package draws the results of a fitted estimator, which it does not import. It imports `data` and what lies
+below, and `cli` alone imports it. matplotlib is imported when something is drawn.
 """
 
-from srflvm.plot._checks import calibration, imputation
-from srflvm.plot._embedding import embedding
-from srflvm.plot._fit import history, relevance
-from srflvm.plot._images import decoded_grid, reconstructions
-from srflvm.plot._kernel import kernel, spectral_density
-from srflvm.plot._maps import magnification, uncertainty_map
-from srflvm.plot._style import COLOURS, MARKERS, require_matplotlib
+from srflvm.plot.charts import calibration, history, imputation, kernel, relevance, spectral_density
+from srflvm.plot.images import reconstructions
+from srflvm.plot.plane import decoded_grid, embedding, magnification, uncertainty_map
+from srflvm.plot.style import COLOURS, MARKERS, require_matplotlib
 
 elbo_curve = history
 

@@ -1,0 +1,5 @@
+"""Run the command line as `python -m srflvm.cli`."""
+
+from srflvm.cli import app
+
+app()

@@ -1,0 +1,233 @@
+"""Sites of a group of columns: how they follow from a non-Gaussian likelihood, by one of three routes.
+
+Given q(f) = N(mean, variance) of an entry, a route says what the entry adds to the bound, the gradient of
+that in mean and variance (slope and -precision / 2), and with them the entry's next site: precision, and
+shift = slope + precision * mean. At a fixed point the weights' posterior is
+
+- "sites": the best Gaussian, with slope = E l' and precision = -E l'' (conjugate-computation inference);
+- "polya_gamma": the best Gaussian together with an independent q(omega) = PG(b, c), c^2 = E psi^2;
+- "polya_gamma_sampled": one of a Gibbs chain's conditionals, omega ~ PG(b, psi) for a draw of psi. By
+  Fisher's identity the gradient of the complete-data density, averaged over the chain, is that of the exact
+  evidence; the bound reported is that of the Gaussian at hand.
+
+Learned parameters and amplitudes climb the same bound. Arrays are (c, N), channels first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from srflvm.data.encoding import GroupRows
+from srflvm.likelihoods.base import Expected, Likelihood, Parameters
+from srflvm.numerics import polya_gamma
+from srflvm.numerics.site_regression import Sites, Weights
+
+# How far sites move to their targets in one visit. The other routes have closed-form optima.
+DAMPING = {"sites": 0.7, "polya_gamma": 1.0, "polya_gamma_sampled": 1.0}
+
+# Likelihoods that are not log-concave have entries with negative curvature; a site may not.
+_SMALLEST_PRECISION = 1e-6
+LARGEST_PARAMETER_STEP = 0.5
+
+# How much of a joint step of several parameters is made: the share that raises the bound most, or nothing.
+_SHARES = (1.0, 0.3, 0.03, 0.0)
+
+
+class GroupState(NamedTuple):
+    """State of one group of columns: sites (c, N), learned parameters and log amplitudes (c,).
+
+    A parameter that all columns of the group share is (1,).
+    """
+
+    sites: Sites
+    parameters: dict[str, Any]
+    log_amplitude: Any
+
+    @classmethod
+    def of_groups(cls, state: dict[str, Any]) -> list[GroupState]:
+        """Return the states of all groups from the entries of a fit's state."""
+        parts = zip(state["sites"], state["parameters"], state["log_amplitude"], strict=True)
+        return [cls(*part) for part in parts]
+
+    @staticmethod
+    def as_entries(groups: Sequence[GroupState]) -> dict[str, Any]:
+        """Return the entries of a fit's state that the states of all groups make up."""
+        return {
+            "sites": tuple(group.sites for group in groups),
+            "parameters": tuple(group.parameters for group in groups),
+            "log_amplitude": tuple(group.log_amplitude for group in groups),
+        }
+
+    def take(self, index: Array) -> GroupState:
+        """Return the state of some columns."""
+        return GroupState(
+            sites=jax.tree.map(lambda array: array[index], self.sites),
+            parameters={
+                name: value if len(value) == 1 else value[index] for name, value in self.parameters.items()
+            },
+            log_amplitude=self.log_amplitude[index],
+        )
+
+    def put(self, index: Array, part: GroupState) -> GroupState:
+        """Return the state with that of some columns replaced."""
+        return GroupState(
+            sites=jax.tree.map(lambda whole, new: whole.at[index].set(new), self.sites, part.sites),
+            parameters={
+                name: part.parameters[name] if len(whole) == 1 else whole.at[index].set(part.parameters[name])
+                for name, whole in self.parameters.items()
+            },
+            log_amplitude=self.log_amplitude.at[index].set(part.log_amplitude),
+        )
+
+    def move_sites(self, targets: Sites, damping: float) -> Sites:
+        """Return the sites moved a part of the way to their targets."""
+        return jax.tree.map(lambda old, new: old + damping * (new - old), self.sites, targets)
+
+
+class Function(NamedTuple):
+    """Gaussian q(f) at the entries of a batch of columns, (B, N).
+
+    Mean and variance are without the known terms (level of the column, offset of the row), and so is `draw`,
+    a draw of f.
+    """
+
+    mean: Array
+    variance: Array
+    known: Array
+    draw: Array
+
+    @property
+    def total(self) -> Array:
+        """Return the mean of f with the known terms."""
+        return self.mean + self.known
+
+    def local_terms(
+        self, route: str, key: Array, likelihood: Likelihood, y: Array, parameters: Parameters
+    ) -> tuple[Array, Expected]:
+        """Compute what each entry adds to the bound, and what its gradient and its site follow."""
+        if route == "polya_gamma":
+            form = likelihood.polya_gamma(y, parameters)
+            c = form.best_c(self.total, self.variance)
+            local = Expected(*form.bound(self.total, self.variance, c))
+            return local.value, local
+        expected = likelihood.expectations(y, self.total, self.variance, parameters)
+        if route == "sites":
+            return expected.value, expected
+        form = likelihood.polya_gamma(y, parameters)
+        omega = polya_gamma.sample(key, form.b, self.draw + self.known + form.shift)
+        slope = form.kappa - omega * (self.total + form.shift)
+        return expected.value, Expected(expected.value, slope, omega)
+
+    def target_sites(self, local: Expected, observed: Array) -> Sites:
+        """Return the sites of the quadratic that local terms describe; zero where nothing is observed."""
+        precision = jnp.maximum(local.precision, _SMALLEST_PRECISION).astype(self.mean.dtype)
+        shift = (local.slope + precision * self.mean).astype(self.mean.dtype)
+        return Sites(jnp.where(observed, precision, 0.0), jnp.where(observed, shift, 0.0))
+
+
+class Slopes(NamedTuple):
+    """First and second derivatives (B,) of each column's sum of E l in one parameter."""
+
+    first: Array
+    second: Array
+
+    def newton_step(self, value: Array) -> Array:
+        """Move the parameter by a limited Newton step, of each column or of all if they share it."""
+        own = len(value) == len(self.first)
+        first, second = self if own else (jnp.sum(part, keepdims=True) for part in self)
+        step = first / (jnp.abs(second) + 1e-6)
+        return value + jnp.clip(step, -LARGEST_PARAMETER_STEP, LARGEST_PARAMETER_STEP)
+
+
+def parameter_slopes(
+    likelihood: Likelihood,
+    rows: GroupRows,
+    function: Function,
+    learned: dict[str, Array],
+    names: Iterable[str] | None = None,
+) -> dict[str, Slopes]:
+    """Differentiate the bound in each learned parameter on its own, or in those named."""
+    total = _column_totals(likelihood, rows, function, learned)
+    slopes = {}
+    for name in learned if names is None else names:
+        value = learned[name]
+        direction = jnp.ones_like(value)
+
+        def slope(at: Array, name: str = name, direction: Array = direction) -> Array:
+            return jax.jvp(lambda v: total({name: v}), (at,), (direction,))[1]
+
+        slopes[name] = Slopes(*jax.jvp(slope, (value,), (direction,)))
+    return slopes
+
+
+def better_parameters(
+    likelihood: Likelihood, rows: GroupRows, function: Function, learned: dict[str, Array]
+) -> tuple[dict[str, Array], dict[str, Slopes]]:
+    """Move the learned parameters uphill; also return the slopes of those that were moved alone.
+
+    Several parameters of one column are coupled (the thresholds of levels are), and steps that are right for
+    each alone overshoot together: they make one joint step.
+    """
+    own = [name for name, value in learned.items() if len(value) == len(rows.y)]
+    coupled = own if len(own) > 1 else []
+    alone = [name for name in learned if name not in coupled]
+    slopes = parameter_slopes(likelihood, rows, function, learned, alone)
+    better = {name: slopes[name].newton_step(learned[name]) for name in alone}
+    if coupled:
+        total = _column_totals(likelihood, rows, function, learned)
+        derivatives = likelihood.parameter_derivatives(
+            tuple(coupled),
+            rows.y,
+            function.total,
+            function.variance,
+            rows.observed,
+            rows.arguments(learned),
+        )
+        moved = _joint_step(
+            lambda values: total(dict(zip(coupled, values, strict=True))),
+            derivatives,
+            jnp.stack([learned[name] for name in coupled]),
+        )
+        better |= dict(zip(coupled, moved, strict=True))
+    return {name: better[name] for name in learned}, slopes
+
+
+def better_amplitude(weights: Weights) -> Array:
+    """Return the logarithm of the amplitude that maximises E log p(h_m | a_m): the mean of E h^2."""
+    square = jnp.sum(weights.mean**2, axis=1) + jnp.trace(weights.covariance, axis1=1, axis2=2)
+    return jnp.log(square.astype(jnp.float64) / weights.mean.shape[1])
+
+
+def _column_totals(
+    likelihood: Likelihood, rows: GroupRows, function: Function, learned: dict[str, Array]
+) -> Callable[[dict[str, Array]], Array]:
+    """Return the sum of E l over each column (B,) as a function of some of the learned parameters."""
+
+    def total(moved: dict[str, Array]) -> Array:
+        parameters = rows.arguments({**learned, **moved})
+        local = likelihood.expectations(rows.y, function.total, function.variance, parameters).value
+        return jnp.sum(jnp.where(rows.observed, local, 0.0).astype(jnp.float64), axis=1)
+
+    return total
+
+
+def _joint_step(total: Callable[[Array], Array], derivatives: tuple[Array, Array], values: Array) -> Array:
+    """Make a Newton step in all parameters (P, B) of each column that does not lower `total` (B,).
+
+    The Hessian's eigenvalues count by their absolute values, so that the step leads uphill also where the
+    total is not concave. Of the step's shares in `_SHARES`, each column takes the best.
+    """
+    slopes, hessian = derivatives
+    curvatures, directions = jnp.linalg.eigh(hessian)
+    along = jnp.einsum("bij,bi->bj", directions, slopes) / (jnp.abs(curvatures) + 1e-6)
+    step = jnp.einsum("bij,bj->bi", directions, along)
+    largest = jnp.max(jnp.abs(step), axis=1, keepdims=True)
+    step = (step * jnp.minimum(1.0, LARGEST_PARAMETER_STEP / jnp.maximum(largest, 1e-30))).T
+    shares = jnp.asarray(_SHARES, values.dtype)
+    totals = jax.lax.map(lambda share: total(values + share * step), shares)
+    return values + shares[jnp.nanargmax(totals, axis=0)] * step

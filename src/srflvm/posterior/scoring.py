@@ -1,0 +1,113 @@
+"""Log densities of rows with any likelihood and any missing entries, and of single entries.
+
+log p(y) = log integral p(y | x) N(x; 0, I) dx has no closed form. It is estimated by importance sampling from
+the row's own embedding N(x*, S), a little widened: the log of an unbiased estimate, hence in expectation a
+lower bound that tightens as draws are added. The draws are quasi-random and the same for every row and every
+call, so the estimate is deterministic and a row's value does not depend on its batch. The density of an entry
+held out of the embedding is averaged over the cubature points of the row's latent. In both, p(y | x)
+integrates over the weights too, through the Gaussian of f at x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy.special import logsumexp
+from scipy.stats import norm, qmc
+
+from srflvm._typing import FloatArray
+from srflvm.data.encoding import GroupRows
+from srflvm.numerics.features import cubature_points
+from srflvm.numerics.jit import in_float64, quickly_compiled
+from srflvm.posterior.chunks import PaddedChunks
+
+if TYPE_CHECKING:
+    from srflvm.posterior.base import Posterior
+    from srflvm.posterior.chunks import Embedding
+
+_N_DRAWS = 64
+_WIDENING = 1.2
+_ROWS_AT_ONCE = 8
+
+
+class ImportanceSample:
+    """Quasi-random latents (n, T, Q) around the embedding of rows, with which log p(y) is estimated."""
+
+    def __init__(self, embedding: Embedding):
+        normals = _quasi_normals(embedding.mean.shape[1])
+        steps = _WIDENING * np.einsum("nqr,tr->ntq", embedding.cholesky, normals)
+        log_stds = np.log(_WIDENING * np.diagonal(embedding.cholesky, axis1=1, axis2=2))
+        self.latents = embedding.mean[:, None, :] + steps
+        self._log_prior = np.sum(norm.logpdf(self.latents), axis=-1)
+        self._log_proposal = np.sum(norm.logpdf(normals), axis=-1) - np.sum(log_stds, axis=1)[:, None]
+
+    def log_density(self, log_likelihood: FloatArray) -> FloatArray:
+        """Estimate log p(y) of each row (n,) from log p(y | x) at the latents (n, T)."""
+        ratios = log_likelihood + self._log_prior - self._log_proposal
+        return logsumexp(ratios, axis=1) - np.log(ratios.shape[1])
+
+
+@lru_cache(maxsize=16)
+def _quasi_normals(n_latent: int) -> FloatArray:
+    """Return draws (T, Q) of a standard normal, the same at every call."""
+    uniforms = qmc.Sobol(n_latent, rng=np.random.default_rng(0)).random(_N_DRAWS)
+    return norm.ppf(uniforms)
+
+
+def row_log_density(posterior: Posterior, embedding: Embedding, encoded: Sequence[GroupRows]) -> FloatArray:
+    """Estimate log p(y) of each row (n,) over its observed entries, in model units."""
+    sample = ImportanceSample(embedding)
+    observed = np.concatenate([rows.observed for rows in encoded], axis=1)
+    parts = [
+        np.sum(np.where(observed[rows][:, None, :], log_probs, 0.0), axis=-1)
+        for rows, log_probs in _log_probs(posterior, sample.latents, encoded)
+    ]
+    return sample.log_density(np.concatenate(parts))
+
+
+def entry_log_density(posterior: Posterior, embedding: Embedding, encoded: Sequence[GroupRows]) -> FloatArray:
+    """Compute log p(y_nc) of each channel (n, C), NaN where not observed, in model units."""
+    points = np.moveaxis(cubature_points(embedding.mean, embedding.cholesky), 0, 1)
+    observed = np.concatenate([rows.observed for rows in encoded], axis=1)
+    parts = [
+        logsumexp(log_probs, axis=1) - np.log(points.shape[1])
+        for _, log_probs in _log_probs(posterior, points, encoded)
+    ]
+    return np.where(observed, np.concatenate(parts), np.nan)
+
+
+def _log_probs(
+    posterior: Posterior, latents: FloatArray, encoded: Sequence[GroupRows]
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield log p(y_nc | x_nt) (n, T, C) for latents (n, T, Q), a few rows at a time."""
+    n_rows, n_points, n_latent = latents.shape
+    chunks = PaddedChunks(n_rows, _ROWS_AT_ONCE)
+    parameters = posterior.function.parameters
+    filled = tuple(rows.filled() for rows in encoded)
+    with in_float64():
+        for number, (points, rows) in enumerate(chunks.cut((latents, filled))):
+            mean, variance = posterior.function_moments(np.asarray(points).reshape(-1, n_latent))
+            shape = (_ROWS_AT_ONCE, n_points, -1)
+            values = _predictive(
+                posterior.likelihoods, parameters, rows, mean.reshape(shape), variance.reshape(shape)
+            )
+            here = slice(number * _ROWS_AT_ONCE, min((number + 1) * _ROWS_AT_ONCE, n_rows))
+            yield here, np.asarray(values)[: here.stop - here.start]
+
+
+@partial(quickly_compiled, static_argnames="likelihoods")
+def _predictive(likelihoods: Any, parameters: Any, rows: Any, mean: Array, variance: Array) -> Array:
+    parts, start = [], 0
+    variance = jnp.broadcast_to(variance, mean.shape)
+    for likelihood, mine, learned in zip(likelihoods, rows, parameters, strict=True):
+        channels = slice(start, start := start + mine.y.shape[1])
+        constants = {name: value[:, None, :] for name, value in mine.constants.items()}
+        total = mean[..., channels] + mine.offset[:, None, :]
+        y = jnp.broadcast_to(mine.y[:, None, :], total.shape)
+        parts.append(likelihood.log_predictive(y, total, variance[..., channels], {**constants, **learned}))
+    return jnp.concatenate(parts, axis=-1)

@@ -1,0 +1,246 @@
+"""Posterior of a model fitted by sites: every channel has a Gaussian over weights of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from srflvm._typing import FloatArray
+from srflvm.data.encoding import GroupRows, Layout
+from srflvm.likelihoods.base import gauss_hermite
+from srflvm.numerics import packed_symmetric
+from srflvm.numerics.features import cubature_points, with_constant
+from srflvm.numerics.jit import in_float64
+from srflvm.posterior.base import Decoded, Posterior
+from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
+from srflvm.posterior.embedding import FrozenFunction
+
+_CHANNELS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class SitePosterior(Posterior):
+    """Posterior with weights (L, C), the constant's last, and packed covariances (C, P) of their own.
+
+    Levels and amplitudes are (C,); `parameters` are the learned parameters of each group of the `table`.
+    """
+
+    table: Layout
+    weights: FloatArray
+    packed_covariance: FloatArray
+    level: FloatArray
+    amplitude: FloatArray
+    parameters: tuple[dict[str, FloatArray], ...]
+
+    shares_covariance = False
+
+    def _build_layout(self) -> Layout:
+        return self.table
+
+    def _build_function(self) -> FrozenFunction:
+        return FrozenFunction(
+            self.frequencies, self.weights, self.level, self.parameters, self.packed_covariance
+        )
+
+    @property
+    def packed_covariances(self) -> FloatArray:
+        """Return the packed covariances (C, P) of the weights."""
+        return self.packed_covariance
+
+    @property
+    def mean_amplitude(self) -> float:
+        """Return the prior variance of the function, a mean over the channels."""
+        return float(np.mean(self.amplitude))
+
+    @property
+    def noise_variance(self) -> FloatArray | None:
+        """Return the noise variances of Gaussian columns in squared units of Y, if there are any."""
+        return self.learned_parameters().get("noise_variance")
+
+    def learned_parameters(self) -> dict[str, FloatArray]:
+        """Return the learned parameters of all columns that are single channels, on their natural scales."""
+        by_column: dict[str, FloatArray] = {}
+        for group, learned in zip(self.layout.groups, self.parameters, strict=True):
+            for name, values in group.likelihood.natural_parameters(learned, group.units).items():
+                column = by_column.setdefault(name, np.full(self.layout.n_columns, np.nan))
+                column[group.columns] = values
+        return by_column
+
+    def state_entries(self) -> dict[str, Any]:
+        """Return the learned parameters and the log amplitudes of each group."""
+        amplitudes = tuple(np.log(self.amplitude[group.channels]) for group in self.layout.groups)
+        return {"parameters": self.parameters, "log_amplitude": amplitudes}
+
+    def function_moments(self, latents: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Compute mean and variance (n, C) of f, without offsets."""
+        features = with_constant(self.features(latents))
+        variance = packed_symmetric.quadratic_forms(features, self.packed_covariance.astype(np.float64)).T
+        return features @ self.weights + self.level, np.maximum(variance, 0.0)
+
+    def unknown_share(self, latents: FloatArray) -> FloatArray:
+        """Compute the share of the function's prior variance that is left, a mean over channels, (n,)."""
+        variances = [self.function_moments(latents[rows])[1] for rows in row_chunks(len(latents))]
+        return np.mean(np.concatenate(variances) / self.amplitude, axis=1)
+
+    def relative_variance_form(self) -> FloatArray:
+        """Return the packed form (P,) of the function's variance as a share of its prior variance."""
+        # the prior variance of f is the amplitude times phi'phi: one of the Fourier features, one of the
+        # constant
+        return (1.0 / (2.0 * self.amplitude)) @ self.packed_covariance / len(self.amplitude)
+
+    # ---- decoding ---------------------------------------------------------------------------------
+
+    def decode(
+        self, latents: FloatArray, cholesky: FloatArray | None = None, log_sizes: FloatArray | None = None
+    ) -> Decoded:
+        """Compute mean and variances of Y at the latents, or at N(latents_n, C_n C_n')."""
+        return self._decode_rows(latents, cholesky, self._encode_nothing(len(latents), log_sizes))
+
+    def decode_data(self, embedding: Embedding, Y: FloatArray, log_sizes: FloatArray | None) -> Decoded:
+        """Decode the embedding of raw rows, with the constants (such as totals) of those rows."""
+        return self._decode_rows(embedding.mean, embedding.cholesky, self.layout.encode(Y, log_sizes))
+
+    def category_probabilities(
+        self, latents: FloatArray, cholesky: FloatArray | None = None
+    ) -> dict[int, FloatArray]:
+        """Compute the probabilities (n, C) of the codes of each categorical column."""
+        groups = [group for group in self.layout.groups if group.likelihood.has_categories]
+        if not groups:
+            return {}
+
+        def tables(points: FloatArray, known: Any) -> tuple[FloatArray, ...]:
+            means = self._channel_moments(points, known)[0]
+            return tuple(
+                table
+                for group in groups
+                for table in group.likelihood.probabilities(means[:, :, group.channels])
+            )
+
+        found = self._by_chunks(tables, latents, cholesky, self._encode_nothing(len(latents)))
+        columns = np.concatenate([group.columns for group in groups]).tolist()
+        return dict(zip(columns, found, strict=True))
+
+    def _encode_nothing(self, n_rows: int, log_sizes: FloatArray | None = None) -> tuple[GroupRows, ...]:
+        """Return rows of which nothing is observed, as channels."""
+        return self.layout.encode(np.full((n_rows, self.layout.n_columns), np.nan), log_sizes)
+
+    def _decode_rows(
+        self, latents: FloatArray, cholesky: FloatArray | None, encoded: tuple[GroupRows, ...]
+    ) -> Decoded:
+        return Decoded(*self._by_chunks(self._decode_chunk, latents, cholesky, encoded))
+
+    def _by_chunks(
+        self,
+        function: Callable[[FloatArray, Any], tuple[FloatArray, ...]],
+        latents: FloatArray,
+        cholesky: FloatArray | None,
+        encoded: tuple[GroupRows, ...],
+    ) -> tuple[FloatArray, ...]:
+        """Apply `function` to the rows chunk by chunk and concatenate the results.
+
+        Its arguments are the points (K, n, Q) of their latents, and the constants and offset of each group.
+        """
+        points = latents[None] if cholesky is None else cubature_points(latents, cholesky)
+        numbers = points.shape[0] * self.packed_covariance.shape[1]
+        chunks = PaddedChunks.for_rows(len(latents), numbers)
+        known = tuple((rows.constants, rows.offset) for rows in encoded)
+        with in_float64():
+            return chunks.join(
+                [
+                    function(np.moveaxis(np.asarray(some), 1, 0), known_of_some)
+                    for some, known_of_some in chunks.cut((np.moveaxis(points, 0, 1), known))
+                ]
+            )
+
+    def _channel_moments(self, points: FloatArray, known: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Compute E[E(y | f)], Var[E(y | f)] and E[Var(y | f)] of channels at points (K, n, Q).
+
+        Each is (K, n, C).
+        """
+        # what a compiled program depends on
+        plan = tuple((g.likelihood, g.channels.start, g.channels.stop) for g in self.layout.groups)
+        outputs = []
+        for point in points:
+            mean, variance = self.function_moments(point)
+            moments = _output_moments(plan, self.parameters, known, mean, variance)
+            outputs.append([np.asarray(part) for part in moments])
+        means, weight, noise = (np.stack(part) for part in zip(*outputs, strict=True))
+        return means, weight, noise
+
+    def _decode_chunk(self, points: FloatArray, known: Any) -> tuple[FloatArray, ...]:
+        """Compute mean, latent, weight and noise variance of columns (n, M) at points (K, n, Q)."""
+        channels = self._channel_moments(points, known)
+        mean, latent, weight, noise = (np.zeros((points.shape[1], self.layout.n_columns)) for _ in range(4))
+        for group, (constants, _) in zip(self.layout.groups, known, strict=True):
+            means, of_weights, of_noise = (part[:, :, group.channels] for part in channels)
+            if group.likelihood.columns_are_channels:
+                parts = (
+                    means.mean(axis=0),
+                    means.var(axis=0),
+                    of_weights.mean(axis=0),
+                    of_noise.mean(axis=0),
+                )
+            else:
+                parts = group.likelihood.columns_from_moments(means, of_weights, constants)
+            square = group.units.scale**2
+            mean[:, group.columns] = group.units.location + group.units.scale * parts[0]
+            for target, part in zip((latent, weight, noise), parts[1:], strict=True):
+                target[:, group.columns] = square * part
+        return mean, latent, weight, noise
+
+    # ---- draws ------------------------------------------------------------------------------------
+
+    def draw(
+        self, latents: FloatArray, rng: np.random.RandomState, log_sizes: FloatArray | None = None
+    ) -> FloatArray:
+        """Draw rows at given latents: the whole function once, then an observation of each entry."""
+        unknown = np.full((len(latents), self.layout.n_columns), np.nan)
+        return self.draw_data(latents, rng, unknown, log_sizes)
+
+    def draw_data(
+        self, latents: FloatArray, rng: np.random.RandomState, Y: FloatArray, log_sizes: FloatArray | None
+    ) -> FloatArray:
+        """Draw rows that might have been in the place of raw ones, with the constants of those rows."""
+        encoded = self.layout.encode(Y, log_sizes)
+        f = with_constant(self.features(latents)) @ self._draw_weights(rng) + self.level
+        return self._observe(f, encoded, rng)
+
+    def _draw_weights(self, rng: np.random.RandomState) -> FloatArray:
+        """Draw all weights once, (L, C)."""
+        size, n_channels = self.weights.shape
+        noise = rng.standard_normal((n_channels, size))
+        wiggles = []
+        for start in range(0, n_channels, _CHANNELS_AT_ONCE):
+            some = slice(start, start + _CHANNELS_AT_ONCE)
+            packed = self.packed_covariance[some].astype(np.float64)
+            covariance = packed_symmetric.unpack(packed, size, form=True)
+            # the packed covariance is in single precision
+            jitter = 1e-6 * np.trace(covariance, axis1=1, axis2=2) / size
+            root = np.linalg.cholesky(covariance + jitter[:, None, None] * np.eye(size))
+            wiggles.append(np.einsum("cij,cj->ic", root, noise[some]))
+        return self.weights + np.concatenate(wiggles, axis=1)
+
+
+@partial(jax.jit, static_argnames="plan")
+def _output_moments(
+    plan: Any, parameters: Any, known: Any, mean: Array, variance: Array
+) -> tuple[Array, ...]:
+    """Compute E[E(y | f)], Var[E(y | f)] and E[Var(y | f)] over f ~ N(mean, variance), (n, C) each."""
+    parts = []
+    for (likelihood, start, stop), learned, (constants, offset) in zip(plan, parameters, known, strict=True):
+        arguments = {**constants, **learned}
+
+        def outputs(f: Array, likelihood=likelihood, arguments=arguments) -> tuple[Array, Array, Array]:
+            given = likelihood.moments(f, arguments)
+            return given.mean, given.mean**2, given.variance
+
+        first, second, noise = gauss_hermite(outputs, mean[:, start:stop] + offset, variance[:, start:stop])
+        parts.append((first, jnp.maximum(second - first**2, 0.0), noise))
+    return tuple(jnp.concatenate(part, axis=1) for part in zip(*parts, strict=True))

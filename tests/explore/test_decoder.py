@@ -1,0 +1,99 @@
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.explore_pages import decoded_by_scripts, payload_in, run_in_node
+from helpers.model_files import (
+    fit_briefly,
+    fit_with_missing,
+    made_up,
+    model_of_all_kinds,
+    rows_of_each_kind,
+    some_rows,
+)
+
+TOLERANCE = 1e-4
+
+
+def points_of(model):
+    """Return latents of rows, and places between and far from them."""
+    random = np.random.RandomState(1)
+    n_latent = model.embedding_.shape[1]
+    return np.concatenate([model.embedding_[:6], 2.0 * random.standard_normal((6, n_latent))])
+
+
+def assert_scripts_decode_as_python(model, path, **options):
+    model.explore(path, **options)
+    payload, points = payload_in(path), points_of(model)
+    mean, std = model.inverse_transform(points, return_std=True)
+    scale = model.inverse_transform(model.embedding_, return_std=True)[1].mean(axis=0)
+    found = decoded_by_scripts(payload, points)
+    # weights in single precision leave the seventh digit of a value that is far beyond all data
+    assert np.max(np.abs(found["mean"] - mean) / (scale + 0.1 * np.abs(mean))) < TOLERANCE
+    assert np.max(np.abs(found["std"] - std) / (scale + 0.1 * std)) < TOLERANCE
+    np.testing.assert_allclose(found["columns"], found["mean"], rtol=1e-12, atol=1e-12)
+    return payload, points, found
+
+
+def test_gaussian(model, tmp_path):
+    _, points, found = assert_scripts_decode_as_python(model, tmp_path / "page.html")
+    share = model.decode(points).weight_variance[:, 0] / model.amplitude_
+    np.testing.assert_allclose(found["uncertainty"], share, atol=1e-5)
+
+
+def test_gaussian_with_missing_entries(tmp_path):
+    model = fit_with_missing()
+    assert_scripts_decode_as_python(model, tmp_path / "page.html")
+
+
+def test_one_latent_dimension_and_compressed_columns(tmp_path):
+    settings = {"n_components": 1, "compression": 2, "n_frequencies": 5, "max_iter": 1, "init": "pca"}
+    model = fit_briefly(some_rows(), **settings)
+    assert model._posterior.columns.directions.shape == (4, 2)
+    payload, *_ = assert_scripts_decode_as_python(model, tmp_path / "page.html")
+    assert payload["dims"] == [0, None]
+
+
+def test_all_likelihoods_at_once(tmp_path):
+    model = model_of_all_kinds()
+    payload, points, found = assert_scripts_decode_as_python(model, tmp_path / "page.html")
+    assert payload["decoder"]["covariances"]["values"]["type"] == "int16"
+    posterior = model._posterior
+    share = posterior.function_moments(points)[1] / (2.0 * posterior.amplitude)
+    np.testing.assert_allclose(found["uncertainty"], share.mean(axis=1).clip(0.0, 1.0), atol=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "bernoulli"])
+def test_a_likelihood_with_size_factors_and_missing_entries(likelihood, tmp_path):
+    Y = rows_of_each_kind()[likelihood].copy()
+    Y[::5, 1] = np.nan
+    sizes = None if likelihood == "bernoulli" else "totals"
+    model = made_up(Y, likelihood=likelihood, size_factors=sizes)
+    assert_scripts_decode_as_python(model, tmp_path / "page.html")
+
+
+def test_covariances_that_rounding_would_change_are_not_rounded(tmp_path):
+    model = copy.copy(made_up(rows_of_each_kind()["poisson"], likelihood="poisson"))
+    wide = model._posterior.packed_covariances * 30.0
+    model._posterior = replace(model._posterior, packed_covariance=wide)
+    payload, *_ = assert_scripts_decode_as_python(model, tmp_path / "page.html")
+    assert payload["decoder"]["covariances"]["values"]["type"] == "float32"
+
+
+def test_geometry():
+    program = """
+    const square = [[0, 0], [2, 0], [2, 2], [1, 0.5], [0, 2]];
+    const inside = insidePolygon([1, 0.2, 1, 3, 1.9], [0.2, 1, 1.5, 1, 1.2], square);
+    const latents = Float32Array.from([0, 0, 3, 4, 1, 1, -1, 0]);
+    const nearest = nearestRows(latents, 2, [1, 0.9], 2).map(({ row }) => row);
+    const range = ticks(-0.7, 2.1, 3);
+    const texts = [formatNumber(-0.01234), formatCount(1234567)];
+    process.stdout.write(JSON.stringify([inside, nearest, range, ...texts]));
+    """
+    inside, nearest, range_ticks, number, count = json.loads(run_in_node(program))
+    assert inside == [0, 1, 4]
+    assert nearest == [2, 0]
+    assert range_ticks == [0, 1, 2]
+    assert (number, count) == ("\u22120.012", "1\u202f234\u202f567")

@@ -1,0 +1,1 @@
+"""What several tests share: models, rows with known answers, worker processes."""
