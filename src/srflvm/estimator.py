@@ -121,10 +121,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         start for a few sweeps and goes on with the one whose bound is higher; in more than three dimensions
         it is PCA alone. With fewer than 12 rows a random start replaces the neighbours.
     n_landmarks : int or "auto", default="auto"
-        With more rows than this, the race between starts is run on a random subset of so many, the
-        landmarks, whose model places the other rows before the last sweeps on all of them. More landmarks
-        keep neighbours better and cost time and memory. "auto" is 5000, and 2000 in batches where every
-        entry has a site.
+        With more rows than this, starts are compared on a random subset of so many, the landmarks, whose
+        model embeds the other rows before the last sweeps on all of them. More landmarks keep neighbours
+        better and cost time and memory. "auto" is 5000, and 2000 in batches where every entry has a site.
     learning_rate : float or "auto", default="auto"
         Step size of the gradient steps, decaying along a cosine. "auto" is 0.05 for Gaussian data with one
         noise and for small tables with sites, that is less than 1000 rows of other likelihoods and at most
@@ -154,9 +153,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         The evidence lower bound (a smoothed stochastic estimate), a total in nats over all entries of Y. In
         batches it is not an estimate: it is summed over all rows at the end, for the frozen frequencies.
     elbo_history_ : ndarray (n_iter_,)
-        The bound at each sweep of the winning start; in batches, its estimate in each epoch.
+        The bound at each sweep of the best start; in batches, its estimate in each epoch.
     n_iter_ : int
-        Sweeps made by the winning start, on all rows; in batches, epochs.
+        Sweeps made by the best start, on all rows; in batches, epochs.
     n_samples_seen_ : int
         Rows that the model has learned from, over all calls of `partial_fit`.
     converged_ : bool
@@ -164,11 +163,11 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     interrupted_ : bool
         Whether the fit was ended early by Ctrl-C; the best state so far was kept.
     start_ : str
-        Which start won.
+        Name of the start with the highest bound.
     start_elbos_ : dict
-        The bound that each start had reached when it was last compared (scaled to all rows, if the race
-        was run on landmarks). Fits by sites race on a Gaussian pilot of the data: its starts are shown as far
-        behind the first bound of the fit as they were behind the pilot's winner.
+        The bound that each start had reached when it was last compared, scaled to all rows if landmarks were
+        compared. Fits by sites compare starts on a Gaussian pilot of the data: they are shown as far behind
+        the first bound of the fit as they were behind the best start of the pilot.
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
     noise_variance_ : float or ndarray (M,)
@@ -347,9 +346,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Take further rows of a stream into the model; the first call fits it.
 
         The first call learns the frequencies, the units of the columns and the start from its rows, so it
-        should be given some hundreds of rows like those to come. Each further call places its rows
+        should be given some hundreds of rows like those to come. Each further call embeds its rows
         and updates the weights and the likelihoods' parameters: what was learned from all rows before is the
-        prior. Rows are not kept. `embedding_` has the rows of the last call, as the updated model places
+        prior. Rows are not kept. `embedding_` has the rows of the last call, as the updated model embeds
         them; `transform` embeds any others.
 
         Parameters

@@ -49,7 +49,7 @@ _SUFFIX = "srflvm-checkpoint"
 _NUMBERS = ("smoothed", "best", "seconds")
 _CARRY, _BEST = "carry", "best"
 
-# Plain values of a header, and their types.
+# Plain values of a header, and their types. Files call a segment a leg, as they did from the first on.
 _ENTRIES = {"leg": str, "finished": bool, "converged": bool, "n_rejected": int}
 
 
@@ -71,14 +71,14 @@ def _paths_in(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"leg-*.{_SUFFIX}"))
 
 
-def _encode_segment(fit: Fingerprint, label: str, leg: _Segment) -> bytes:
+def _encode_segment(fit: Fingerprint, label: str, segment: _Segment) -> bytes:
     """Return the content of a file."""
-    run = leg.run
+    run = segment.run
     header = {
         "format": FORMAT,
         "fit": fit,
         "leg": label,
-        "finished": leg.finished,
+        "finished": segment.finished,
         "converged": run.converged,
         "n_rejected": run.n_rejected,
     }

@@ -55,8 +55,8 @@ def history(model: Any, progress: Sequence[Progress] | None = None, *, ax: Axes 
         marker="o" if len(bounds) == 1 else None,
         label=f"start {model.start_}" + (", won" if len(model.start_elbos_) > 1 else ""),
     )
-    winner = model.start_.removeprefix("landmarks, ")
-    lost = {name: bound for name, bound in model.start_elbos_.items() if name != winner}
+    best = model.start_.removeprefix("landmarks, ")
+    lost = {name: bound for name, bound in model.start_elbos_.items() if name != best}
     for index, (name, bound) in enumerate(lost.items()):
         label = f"start {name}, given up"
         ax.axhline(bound / n_entries, color=_colour(index + 2), linestyle="--", label=label)
