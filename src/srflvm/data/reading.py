@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from srflvm._typing import FloatArray
@@ -36,7 +37,7 @@ from srflvm.exceptions import DataError, warn_caller
 from srflvm.likelihoods.columns import Choice, describe
 
 
-def read_source(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Source:
+def read_source(estimator: BaseEstimator, Y: Any, mask: Any = None, *, reset: bool) -> Source:
     """Return Y as a source: an array that has been checked, or what is checked as it is read."""
     Y = _unpacked(Y)
     mapped = isinstance(Y, np.memmap) or getattr(Y, "mapped", False)
@@ -68,7 +69,7 @@ def plain_table(Y: Any) -> tuple[Any, FloatArray]:
     return Y, table
 
 
-def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> FloatArray:
+def read_data(estimator: BaseEstimator, Y: Any, mask: Any = None, *, reset: bool) -> FloatArray:
     """Return Y as (n, M) floats with NaN where it is NaN, NA or masked, or where `mask` is true."""
     hidden = _hidden(Y)
     Y, mask = _matched(estimator, _unpacked(Y), mask, reset)
@@ -88,7 +89,7 @@ def read_data(estimator: Any, Y: Any, mask: Any = None, *, reset: bool) -> Float
     return values
 
 
-def _matched(estimator: Any, Y: Any, mask: Any, reset: bool) -> tuple[Any, Any]:
+def _matched(estimator: BaseEstimator, Y: Any, mask: Any, reset: bool) -> tuple[Any, Any]:
     """Return a table whose columns are found by name, and its mask, with the columns of the fit in order.
 
     Anything else is returned as it is.
@@ -100,7 +101,7 @@ def _matched(estimator: Any, Y: Any, mask: Any, reset: bool) -> tuple[Any, Any]:
     return with_columns(Y, order), None if mask is None else _read_mask(mask, shape)[:, order]
 
 
-def _validated(estimator: Any, Y: Any, reset: bool) -> Any:
+def _validated(estimator: BaseEstimator, Y: Any, reset: bool) -> Any:
     """Return numbers in two dimensions; keep the names of the columns, or compare them with the fit's."""
     rules: Any = {
         "dtype": [np.float64, np.float32],
@@ -115,7 +116,7 @@ def _validated(estimator: Any, Y: Any, reset: bool) -> Any:
     return values
 
 
-def _refuse_few_rows(estimator: Any, source: Source, fewest: int) -> None:
+def _refuse_few_rows(estimator: BaseEstimator, source: Source, fewest: int) -> None:
     if source.n_rows < fewest or source.n_columns < 1:
         raise ValueError(
             f"Y has {source.n_rows} sample(s) and {source.n_columns} feature(s), while a minimum of {fewest} "
@@ -123,7 +124,7 @@ def _refuse_few_rows(estimator: Any, source: Source, fewest: int) -> None:
         )
 
 
-def _take_header(estimator: Any, source: Source, reset: bool) -> None:
+def _take_header(estimator: BaseEstimator, source: Source, reset: bool) -> None:
     """Take over the number of a source's columns and their names, if they have any."""
     names = getattr(source, "names", None)
     if names is not None:
@@ -216,11 +217,11 @@ def _names(Y: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def _take_names(estimator: Any, names: Sequence[str], *, reset: bool) -> None:
+def _take_names(estimator: BaseEstimator, names: Sequence[str], *, reset: bool) -> None:
     """Give an estimator the names of the columns, or compare them with those that it has."""
     if reset:
-        estimator.feature_names_in_ = np.array(names, dtype=object)
-        estimator.n_features_in_ = len(names)
+        names_in = np.array(names, dtype=object)
+        vars(estimator).update(feature_names_in_=names_in, n_features_in_=len(names))
         return
     known = getattr(estimator, "feature_names_in_", None)
     if known is not None and list(names) != list(known):
@@ -228,15 +229,16 @@ def _take_names(estimator: Any, names: Sequence[str], *, reset: bool) -> None:
     _check_number(estimator, len(names))
 
 
-def _check_number(estimator: Any, n_columns: int) -> None:
-    if n_columns != estimator.n_features_in_:
+def _check_number(estimator: BaseEstimator, n_columns: int) -> None:
+    known = vars(estimator)["n_features_in_"]
+    if n_columns != known:
         raise ValueError(
-            f"Y has {n_columns} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input."
+            f"Y has {n_columns} features, but {type(estimator).__name__} is expecting {known} features as "
+            "input."
         )
 
 
-def _order_by_name(estimator: Any, table: Any) -> np.ndarray | None:
+def _order_by_name(estimator: BaseEstimator, table: Any) -> np.ndarray | None:
     """Return where the columns of a fitted model are in a table whose columns are found by name.
 
     None says that they are all of its columns in their order, or are not found by name.
