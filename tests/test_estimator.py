@@ -174,7 +174,7 @@ def test_bad_data_are_refused_with_the_place_and_the_remedy(Y, message):
 
 def test_bad_rows_name_the_column_of_a_data_frame():
     frame = pd.DataFrame(with_entry(np.inf), columns=[f"g{i}" for i in range(N_COLUMNS)])
-    with pytest.raises(DataError, match="column 2 \\('g2'\\)"):
+    with pytest.raises(DataError, match="Column 2 \\('g2'\\) holds infinity at row 7"):
         SRFLVM().fit(frame)
 
 

@@ -8,6 +8,7 @@ from srflvm import SRFLVM, SRFLVMImputer
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([SRFLVM(), SRFLVMImputer(candidates=(1, 2))])
+@pytest.mark.filterwarnings("ignore:y is ignored:UserWarning")
+@parametrize_with_checks([SRFLVM(), SRFLVMImputer()])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

@@ -188,8 +188,8 @@ def measures() -> list[Measure]:
     return [
         Measure("entries directly in src/srflvm", 22, entries),
         Measure("depth of the longest chain of imports", 14, longest_chain(graph)),
-        Measure("public functions and classes at top level", 300, names),
-        Measure("modules with exactly one importer", 30, lonely),
+        Measure("public functions and classes at top level", 330, names),
+        Measure("modules with exactly one importer", 34, lonely),
         Measure("files that a fit of complete Gaussian data passes through", 25, files_of_a_fit()),
         Measure("imports of private names from another package", 0, private_imports(modules)),
     ]

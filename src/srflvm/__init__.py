@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from srflvm import likelihoods
     from srflvm.estimator import SRFLVM, load
     from srflvm.exceptions import DataError, FallingBoundWarning, ModelFileError, NumericalError
-    from srflvm.imputer import SRFLVMImputer
+    from srflvm.imputation import SRFLVMImputer
     from srflvm.inference.progress import Progress
     from srflvm.selection import Selection, choose_n_components
 
@@ -38,12 +38,12 @@ _MODULES = {
     "ModelFileError": "exceptions",
     "NumericalError": "exceptions",
     "Progress": "inference.progress",
-    "SRFLVMImputer": "imputer",
+    "SRFLVMImputer": "imputation",
     "Selection": "selection",
     "choose_n_components": "selection",
     "load": "estimator",
 }
-_SUBMODULES = ("anndata", "bcd", "datasets", "explore", "likelihoods", "parallel", "plot")
+_SUBMODULES = ("anndata", "bcd", "datasets", "explore", "imputation", "likelihoods", "parallel", "plot")
 
 
 def __getattr__(name: str) -> Any:

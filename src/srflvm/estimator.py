@@ -13,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -20,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from srflvm._typing import FloatArray
 from srflvm.data.reading import (
+    automatic_likelihoods,
     empty_rows_are_known,
     read_sizes,
     read_source,
@@ -27,10 +29,18 @@ from srflvm.data.reading import (
     row_log_sizes,
     warn_of_units,
 )
-from srflvm.data.sources import Source, pieces
-from srflvm.exceptions import FallingBoundWarning, check_choice, check_count, warn_caller
+from srflvm.data.schema import Schema, level_frame
+from srflvm.data.sources import Source, is_frame, pieces
+from srflvm.exceptions import (
+    FallingBoundWarning,
+    check_choice,
+    check_count,
+    check_positive,
+    warn_caller,
+)
 from srflvm.inference import full_batch, minibatch, stream
 from srflvm.inference.checkpoints import Checkpoints
+from srflvm.inference.components import automatic_components
 from srflvm.inference.facts import TrainingData
 from srflvm.inference.params import Params, check_finite
 from srflvm.inference.plan import (
@@ -62,13 +72,21 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_components : int, default=2
-        Number of latent dimensions Q.
-    likelihood : str, Likelihood or mapping, default="gaussian"
+    n_components : int or "auto", default=2
+        Number of latent dimensions Q. "auto" takes as many as Bayesian PCA of the data finds relevant, and
+        one more.
+    likelihood : str, Likelihood or mapping, default="auto"
         The distribution of an entry around the function: "gaussian", "bernoulli", "negative_binomial",
         "poisson", "student_t", "ordinal", "categorical", "multinomial" (hyphens do for underscores), an
         instance of a class of `srflvm.likelihoods`, or for mixed data a mapping from columns (names,
-        indices, or tuples of them) to these.
+        indices, or tuples of them) to these. "auto", and columns that a mapping leaves out: in a data frame
+        what the column's type and values say, by the rule of `srflvm.data.schema.Schema`, with a unit and a
+        noise for each column of numbers; in an array Gaussian, with one unit and one noise for all columns
+        unless some vary so much more than the others that they plainly have other units.
+    affine : bool or "auto", default="auto"
+        Whether an affine map of the latents is added to the kernel's function, with a relevance for each
+        dimension. The model then contains Bayesian and logistic PCA. "auto" has it where columns are of
+        several kinds or in units of their own; without it the model is that of the paper.
     inference : {"auto", "sites", "polya_gamma", "polya_gamma_sampled", "gradient"}, default="auto"
         How the weights of non-Gaussian columns are treated. "auto" is exact for Gaussian columns with one
         noise and "sites" for all others; see the page on theory.
@@ -78,10 +96,12 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         are at least 5 columns of counts with a typical mean of at least 5, else totals where there are at
         least 50 columns; and none if sizes estimated from the two halves of the columns do not agree.
         `fit` and the other methods also take `sizes` of your own.
+    unknown_levels : {"error", "missing"}, default="error"
+        What to do with a text or category of a data frame that the training data did not have.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a quarter of the rows, at least
-        25 and at most 300 (50 where every entry has a site of its own). More frequencies follow finer
-        structure; a step costs their square.
+        25 and at most 300 (50 where every entry has a site of its own), and 25 beside an affine part. More
+        frequencies follow finer structure; a step costs their square.
     n_mixture : int, default=10
         Truncation of the Dirichlet process: the largest number of mixture components.
     frequency_sampling : {"mixture", "moment"}, default="mixture"
@@ -103,10 +123,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         then fitted in batches of 2048.
     max_iter : int or "auto", default="auto"
         Sweeps over the blocks; a sweep makes five gradient steps. "auto" makes 12 for complete Gaussian data
-        with one noise and 25 for all others, and up to four times as many for less than 1000 rows: the
-        length of a schedule of step sizes, without a warning if the bound could still rise. In batches:
-        epochs, that is passes over all rows; "auto" makes at most 10, and fewer for more than 20 000 rows,
-        down to 2.
+        with one noise and 25 for all others, and up to four times as many for less than 1000 rows (with an
+        affine part, as many as visit two million entries, from 25 to 200): the length of a schedule of step
+        sizes, without a warning if the bound could still rise. In batches: epochs, that is passes over all
+        rows; "auto" makes at most 10, and fewer for more than 20 000 rows, down to 2.
     tol : float, default=1e-3
         Stop when the bound rises by less than this share of what the entries tell in a sweep, averaged over
         five sweeps (three, where less than 20 are to be made), or in batches in an epoch. Entries tell what
@@ -117,7 +137,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_init : int, default=1
         How many times each kind of start is tried; the best bound goes on.
     init : {"auto", "pca", "neighbors", "random"} or array of shape (N, n_components), default="auto"
-        The start decides which optimum is reached. "auto" runs a PCA start and a neighbour-embedding
+        The start decides which optimum is reached. "auto" runs a PCA start (Bayesian PCA, if there is an
+        affine part) and a neighbour-embedding
         start for a few sweeps and goes on with the one whose bound is higher; in more than three dimensions
         it is PCA alone. With fewer than 12 rows a random start replaces the neighbours.
     n_landmarks : int or "auto", default="auto"
@@ -188,6 +209,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         The learned mixture over frequencies.
     concentration_ : float
         Posterior mean of the Dirichlet process's concentration.
+    n_components_ : int
+        Number of latent dimensions.
+    columns_ : Schema
+        What each column was taken as, with its levels. Only there if the model was fitted to a data frame.
     n_features_in_ : int
         Number of columns M.
     feature_names_in_ : ndarray of str
@@ -229,6 +254,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     mixture_covariances_: FloatArray
     concentration_: float
     n_features_in_: int
+    columns_: Schema
     n_samples_seen_: int
     size_factors_: FloatArray
     amplitude_: float
@@ -238,11 +264,13 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | str = 2,
         *,
-        likelihood: Any = "gaussian",
+        likelihood: Any = "auto",
+        affine: bool | str = "auto",
         inference: str = "auto",
         size_factors: str | None = "auto",
+        unknown_levels: str = "error",
         n_frequencies: int | str = "auto",
         n_mixture: int = 10,
         frequency_sampling: str = "mixture",
@@ -266,8 +294,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     ):
         self.n_components = n_components
         self.likelihood = likelihood
+        self.affine = affine
         self.inference = inference
         self.size_factors = size_factors
+        self.unknown_levels = unknown_levels
         self.n_frequencies = n_frequencies
         self.n_mixture = n_mixture
         self.frequency_sampling = frequency_sampling
@@ -294,23 +324,25 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        Y : array-like, sparse matrix or path, of shape (N, M)
-            Numeric data; NaN, NA and masked entries are missing and are not used. Zeros of a sparse matrix
+        Y : data frame, array-like, sparse matrix or path, of shape (N, M)
+            A pandas, polars or pyarrow table with numbers, texts, categories and truth values, or numeric
+            data; NaN, NA, null and masked entries are missing and are not used. Zeros of a sparse matrix
             are data. Also the path of a .npy, .npz (SciPy sparse), .zarr, .parquet or .h5ad file, an
             `np.memmap` or a Zarr array: such data are read in pieces and never held as a whole. An AnnData
             object stands for its X, also if that is in a file (`backed`); other methods find its variables
             by name, in any order and among others.
-        y : ignored
+        y : ignored, with a warning
+            Labels, also if some are missing, are one more column of Y.
         mask : boolean array of shape (N, M), default=None
             True where an entry is to be taken as missing. Only for arrays in memory.
         sizes : array of shape (N,), default=None
             Size factors of the rows, for counts.
         """
         params = self._params()
-        source = read_source(self, Y, mask, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        choice = choose(params.likelihood, source.n_columns, names)
-        data = TrainingData(source, choice, names, sizes, params.size_factors)
+        _warn_of_labels(y)
+        data = self._training_data(params, Y, mask, sizes)
+        params = self._resolved(params, data)
+        source, choice, names = data.source, data.choice, data.names
         communicator = current()
         shares_out = is_shared_out(params, choice, source.n_rows, communicator)
         with communicator.guarded(params.checkpoint_dir):
@@ -323,6 +355,21 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._keep(result)
         self._warn_of_end(result)
         return self
+
+    def _training_data(self, params: Params, Y: Any, mask: Any, sizes: Any) -> TrainingData:
+        """Read the rows to fit, and choose the likelihoods of their columns."""
+        source = read_source(self, Y, mask, reset=True)
+        names = getattr(self, "feature_names_in_", None)
+        automatic = automatic_likelihoods(self, source)
+        choice = choose(params.likelihood, source.n_columns, names, automatic)
+        return TrainingData(source, choice, names, sizes, params.size_factors)
+
+    def _resolved(self, params: Params, data: TrainingData) -> Params:
+        """Return the parameters with the number of components and the affine part decided."""
+        n_components = params.n_components
+        if n_components == "auto":
+            n_components = automatic_components(data, np.random.RandomState(0))
+        return params.resolved(data.choice, int(n_components))
 
     def _fit(self, params: Params, data: TrainingData, communicator: Communicator) -> FitResult:
         """Fit by all processes of a communicator: facts, plan, problem, run, result."""
@@ -359,14 +406,12 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             As in `fit`.
         """
         params = self._params()
-        is_first_call = not hasattr(self, "_posterior")
-        source = read_source(self, Y, mask, reset=is_first_call)
-        names = getattr(self, "feature_names_in_", None)
-        if is_first_call:
-            choice = choose(params.likelihood, source.n_columns, names)
-            data = TrainingData(source, choice, names, sizes, params.size_factors)
-            self._keep(stream.begin(params, data))
+        _warn_of_labels(y)
+        if not hasattr(self, "_posterior"):
+            data = self._training_data(params, Y, mask, sizes)
+            self._keep(stream.begin(self._resolved(params, data), data))
             return self
+        source = self._read(Y, mask)
         values = source.read(0, source.n_rows)
         self._check_entries(slice(0, len(values)), values)
         log_sizes = row_log_sizes(self._posterior.layout, values, sizes, params.size_factors)
@@ -407,7 +452,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             With the attributes `total` and `parts`: beyond Y and what the process holds already.
         """
         params = self._params()
-        is_plain = choose(params.likelihood, n_columns, None).is_plain_gaussian
+        choice = choose(params.likelihood, n_columns, None)
+        n_components = 2 if params.n_components == "auto" else int(params.n_components)
+        params, is_plain = params.resolved(choice, n_components), choice.is_plain_gaussian
         return Memory.of_fit(params, FitKind.of(params, is_plain, holes), n_rows, n_columns, current())
 
     def transform(self, Y: Any, return_std: bool = False, *, mask: Any = None, sizes: Any = None):
@@ -439,6 +486,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Y: Any,
         *,
         return_std: bool = False,
+        return_proba: bool = False,
         n_draws: int | None = None,
         mask: Any = None,
         sizes: Any = None,
@@ -452,9 +500,13 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             What is returned is dense.
         return_std : bool, default=False
             Also the predictive standard deviation of the filled entries (0 for observed ones).
+        return_proba : bool, default=False
+            Also the probabilities of the levels of each column that has levels (binary, ordinal and
+            categorical columns): a dictionary from the column's name, or its index, to an array (n, C), or to
+            a frame with the levels as columns if Y is a frame.
         n_draws : int, default=None
-            Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), for
-            multiple imputation, in place of the means.
+            Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), or a list
+            of frames if Y is one, for multiple imputation, in place of the means.
         mask, sizes
             As in `fit`.
         random_state : int, RandomState instance or None, default=None
@@ -462,28 +514,81 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        Y_filled : ndarray (n, M), or (n_draws, n, M)
+        Y_filled : ndarray (n, M), or (n_draws, n, M); frames for a frame
         Y_std : ndarray (n, M), if `return_std`
+        probabilities : dict, if `return_proba`
         """
         source = self._read(Y, mask)
         if n_draws is not None:
             check_count("n_draws", n_draws)
-            if return_std:
-                raise ValueError("return_std goes with means, not with draws: the copies' spread is the std.")
+            if return_std or return_proba:
+                raise ValueError(
+                    "return_std and return_proba go with means, not with draws: use the copies' spread."
+                )
             # one function for all rows of a copy, so they are drawn together
             values, log_sizes = self._checked_rows(
                 slice(0, source.n_rows), source.read(0, source.n_rows), sizes
             )
             rng = check_random_state(random_state)
-            return self._posterior.draw_filled(values, log_sizes, n_draws, rng)
+            copies = self._posterior.draw_filled(values, log_sizes, n_draws, rng)
+            return [self._as_frame(copy, Y) for copy in copies] if is_frame(Y) else copies
 
         def filled_rows(
             rows: slice, values: FloatArray, log_sizes: FloatArray | None
         ) -> tuple[FloatArray, ...]:
             return self._posterior.fill_missing(values, log_sizes)[: 2 if return_std else 1]
 
-        filled = self._by_pieces(filled_rows, source, sizes)
-        return filled if return_std else filled[0]
+        filled, *std = self._by_pieces(filled_rows, source, sizes)
+        found = [self._as_frame(filled, Y), *std]
+        if return_proba:
+            found.append(self._level_probabilities(source, sizes, Y))
+        return tuple(found) if len(found) > 1 else found[0]
+
+    def _level_probabilities(self, source: Source, sizes: Any, Y: Any) -> dict[Any, Any]:
+        """Return the probabilities of the levels of each column that has some, by its name or its index."""
+
+        def of_rows(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            return tuple(self._posterior.level_probabilities(values, log_sizes).values())
+
+        columns = self._posterior.level_columns
+        tables = dict(zip(columns, self._by_pieces(of_rows, source, sizes), strict=True)) if columns else {}
+        schema, names = getattr(self, "columns_", None), getattr(self, "feature_names_in_", None)
+        if schema is None or not is_frame(Y):
+            return {place if names is None else names[place]: table for place, table in tables.items()}
+        return {
+            schema.columns[place].name: level_frame(schema.columns[place], table, Y)
+            for place, table in tables.items()
+        }
+
+    def interval(self, Y: Any, level: float = 0.9, *, mask: Any = None, sizes: Any = None) -> tuple[Any, Any]:
+        """Return the ends of predictive intervals of missing numbers: mean and spread as of a normal.
+
+        Parameters
+        ----------
+        Y : data frame or array-like of shape (n, M)
+        level : float, default=0.9
+            The probability with which an interval holds the entry.
+        mask, sizes
+            As in `fit`.
+
+        Returns
+        -------
+        low, high : frames like Y, or ndarrays (n, M)
+            Both are the entry itself where it is observed. In a frame, columns of texts, categories and truth
+            values stay missing: `impute` returns the probabilities of their levels.
+        """
+        if not check_positive("level", level) < 1.0:
+            raise ValueError(f"level={level} must be between 0 and 1.")
+        source = self._read(Y, mask)
+
+        def ends(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
+            filled, std = self._posterior.fill_missing(values, log_sizes)
+            return filled - ndtri(0.5 + 0.5 * level) * std, filled + ndtri(0.5 + 0.5 * level) * std
+
+        low, high = self._by_pieces(ends, source, sizes)
+        if not hasattr(self, "columns_") or not is_frame(Y):
+            return low, high
+        return self.columns_.decode_end(low, Y, upper=False), self.columns_.decode_end(high, Y, upper=True)
 
     def score_entries(self, Y: Any, Y_true: Any, *, mask: Any = None, sizes: Any = None) -> FloatArray:
         """Return the log predictive density of entries that are missing in Y and given in `Y_true`.
@@ -495,7 +600,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         source = self._read(Y, mask)
         with empty_rows_are_known():
-            truth = read_source(self, Y_true, reset=False)
+            truth = read_source(self, Y_true, reset=False, unknown_levels=self.unknown_levels)
         if truth.n_rows != source.n_rows:
             raise ValueError(
                 f"Y_true has shape ({truth.n_rows}, {truth.n_columns}) but Y has "
@@ -522,11 +627,12 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        Y : ndarray (n, M)
+        Y : ndarray (n, M), or a frame if the model was fitted to one
         Y_std : ndarray (n, M), if `return_std`
         """
         decoded = self.decode(Z)
-        return (decoded.mean, np.sqrt(decoded.variance)) if return_std else decoded.mean
+        rows = self._as_frame(decoded.mean)
+        return (rows, np.sqrt(decoded.variance)) if return_std else rows
 
     def decode(self, Z: Any, Z_std: Any = None) -> Decoded:
         """Decode latent points with latent, weight and noise variances told apart.
@@ -601,7 +707,18 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             )
             Z = mean + np.einsum("nqr,nr->nq", cholesky_factor(factor), Z)
         Y = self._posterior.draw_independently(Z, rng, self._sizes_to_draw(sizes, rows))
-        return (Y, Z) if return_latents else Y
+        rows = self._as_frame(Y)
+        return (rows, Z) if return_latents else rows
+
+    def _as_frame(self, values: FloatArray, like: Any = None) -> Any:
+        """Return rows as a frame if the model was fitted to one: with the entries of `like`, if it is given.
+
+        Arrays in, arrays out.
+        """
+        schema = getattr(self, "columns_", None)
+        if schema is None or not (like is None or is_frame(like)):
+            return values
+        return schema.decode(values, like)
 
     def _sizes_to_draw(self, sizes: Any, rows: np.ndarray) -> FloatArray | None:
         """Return logarithms of sizes: those given, or those of the training rows."""
@@ -745,7 +862,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _read(self, Y: Any, mask: Any) -> Source:
         """Read rows for a fitted model."""
         check_is_fitted(self)
-        return read_source(self, Y, mask, reset=False)
+        return read_source(self, Y, mask, reset=False, unknown_levels=self.unknown_levels)
 
     def _by_pieces(self, function: _OfRows, source: Source, sizes: Any) -> tuple[FloatArray, ...]:
         """Apply `function` to the source piece by piece and concatenate the results."""
@@ -812,6 +929,14 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 f"max_iter={self.max_iter} was reached. Increase max_iter or tol.",
                 ConvergenceWarning,
             )
+
+
+def _warn_of_labels(y: Any) -> None:
+    if y is not None:
+        warn_caller(
+            "y is ignored: the model has no target. To use labels, also if some are missing, make them one "
+            "more column of Y."
+        )
 
 
 def _check_latents(Z: Any, n_components: int) -> FloatArray:

@@ -159,10 +159,9 @@ def _own_fill(task: Task, seen: FloatArray) -> tuple[list[tuple[str, FloatArray]
 
     settings = dict(task.settings)
     n_components = settings.pop("n_components", "auto")
-    # the entries are pixels, which share their unit
-    imputer = SRFLVMImputer(
-        SRFLVM(**settings), n_components=n_components, standardize=False, random_state=task.seed
-    ).fit(seen)
+    # the imputer at its defaults, unless the task asks for a model of its own
+    estimator = SRFLVM(**settings) if settings else None
+    imputer = SRFLVMImputer(estimator, n_components=n_components, random_state=task.seed).fit(seen)
     model = imputer.estimator_
     if task.share:
         mean, std = model.impute(seen, return_std=True)

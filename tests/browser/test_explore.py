@@ -4,7 +4,7 @@ import time
 import numpy as np
 import pytest
 from helpers import browsers
-from helpers.model_files import made_up, rows_of_each_kind
+from helpers.model_files import fit_briefly, made_up, rows_of_each_kind, some_rows
 
 MISSING = browsers.missing_parts()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"trying the page needs {MISSING}")
@@ -266,6 +266,27 @@ def test_the_variance_map_and_the_picture_of_the_view(page, folder):
     assert page.pixels() != plain
     page.find("#png").click()
     assert downloaded(folder / "latent-plane.png").startswith(b"\x89PNG")
+
+
+def test_a_model_with_an_affine_part(browser, page, folder):
+    assert page.find("#kernel-hint").text == "correlation"
+    Y = some_rows()
+    settings = {"likelihood": "student_t", "affine": True, "n_frequencies": 5, "n_components": 3}
+    model = fit_briefly(Y, max_iter=1, **settings)
+    shown = Page(browser, model.explore(folder / "affine.html", data=Y))
+    assert shown.find("#kernel-hint").text == "correlation, without the linear part"
+    shown.hover(*model.embedding_[3, shown.ask("app.store.get('dims')")])
+    point = np.array([shown.ask("[...app.cursorPoint()]")])
+    mean, std = model.inverse_transform(point, return_std=True)
+    found = shown.ask(
+        "(({mean, std}) => ({mean: [...mean], std: [...std]}))(app.decoder.decode(app.cursorPoint()))"
+    )
+    np.testing.assert_allclose(found["mean"], mean[0], atol=1e-4 * Y.std())
+    np.testing.assert_allclose(found["std"], std[0], atol=1e-4 * Y.std())
+    posterior = model._posterior
+    squares = 1.0 + posterior.affine[0] ** 2 + np.sum((posterior.affine[1:] * point[0]) ** 2)
+    share = np.mean(posterior.function_moments(point)[1] / (posterior.amplitude * squares))
+    assert shown.find("#sure").text == f"{round(100 * share)} % of the prior variance left"
 
 
 def test_images_and_a_path_through_them(browser, counts_model, folder):

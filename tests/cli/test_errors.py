@@ -43,14 +43,42 @@ BAD_DATA = {
     "names only": ("y.csv", text("a,b\n"), [], 1, "no rows"),
     "one row": ("y.csv", text("a,b\n1.5,2.5\n"), [], 1, "a minimum of 2 is required"),
     "letters": ("y.csv", change(FIRST, "high"), ["--id-column", "b"], 1, "'high' in line 2, column 'a'"),
-    "letters further down": ("y.csv", text("a,b\n1,2\n3,x\n"), [], 1, "'x' in line 3, column 'b'"),
+    "letters further down": (
+        "y.csv",
+        text("a,b\n" + "".join(f"{n},{n}.5\n" for n in range(60)) + "3,x\n"),
+        [],
+        1,
+        "'x' in line 62, column 'b', among numbers. If it stands for a missing entry, give --missing x. "
+        "To take all of them as levels, give --column b=categorical",
+    ),
+    "many texts": (
+        "y.csv",
+        text("b,a\n" + "".join(f"{n},name {n % 25}\n" for n in range(30))),
+        [],
+        1,
+        "('a') has 25 different texts or categories, 'name 0', 'name 1', 'name 10', 'name 11', 'name 12', "
+        "'name 13', ..., in 30 observed entries: it looks like free text or an identifier. Drop it, "
+        "--leave-out a, or merge its levels into at most 50. If it names the rows, give --id-column a; to "
+        "keep it, --column a=categorical.",
+    ),
+    "mixed signs": (
+        "y.csv",
+        text("a;b\n1,5;2.5\n2,5;3\n"),
+        [],
+        1,
+        "'1,5' in line 2, column 'a', a number with",
+    ),
+    "unclear signs": ("y.csv", text('a,b\n1,"1,234"\n3,2\n'), [], 1, "'1,234', whose comma may separate"),
+    "two characters": ("y.csv", text(GOOD), ["--delimiter", "::"], 1, "is not one character"),
+    "another sign": ("y.csv", text(GOOD), ["--decimal", ";"], 1, "neither a point nor a comma"),
+    "one sign for two": ("y.csv", text(GOOD), ["--decimal", ",", "--delimiter", ","], 1, "are both"),
     "a field too many": ("y.csv", text("a,b\n1,2\n3,4,5\n"), [], 1, "3 fields in line 3"),
     "too many names": ("y.csv", text("a,b,c,d\n1,2\n"), [], 1, "4 column names and 2 fields"),
     "a name twice": ("y.csv", text("a,a\n1,2\n3,4\n"), [], 1, "more than one column 'a'"),
     "a name left out": ("y.csv", text("a,,c\n1,2,3\n3,4,5\n"), [], 1, "no name for column 2"),
-    "infinity": ("y.csv", change(FIRST, "inf"), [], 1, "infinity at row 0, column 0 ('a')"),
-    "an empty column": ("y.csv", column_of(""), [], 1, "no observed entry in column 3 ('d')"),
-    "only ids": ("y.csv", text("a\nx\ny\n"), [], 1, "no column of numbers"),
+    "infinity": ("y.csv", change(FIRST, "inf"), [], 1, "Column 0 ('a') holds infinity at row 0"),
+    "an empty column": ("y.csv", column_of(""), [], 1, "Column 3 ('d') has no observed entry"),
+    "only ids": ("y.csv", text("a\nx\ny\n"), ["--id-column", "a"], 1, "no column of data"),
     "another encoding": ("y.csv", text("größe,b\n1,2\n".encode("latin-1")), [], 1, "UTF-8"),
     "gzip cut short": ("y.csv.gz", text(gzip.compress(GOOD.encode())[:60]), [], 1, "is damaged"),
     "not gzip": ("y.csv.gz", text(GOOD), [], 1, "is damaged"),
@@ -61,7 +89,7 @@ BAD_DATA = {
     "not Parquet": ("y.parquet", text(GOOD), [], 1, "cannot be read as a Parquet file"),
     "not Zarr": ("y.zarr", lambda path: path.mkdir(), [], 1, "no Zarr array"),
     "negative counts": ("y.csv", text(GOOD), ["--likelihood", "poisson"], 1, "a count is"),
-    "not binary": ("y.csv", text(GOOD), ["--column", "c=bernoulli"], 1, "a binary entry is 0 or 1"),
+    "not binary": ("y.csv", text(GOOD), ["--column", "c=bernoulli"], 1, "needs exactly two"),
     "unknown likelihood": ("y.csv", text(GOOD), ["--likelihood", "normal"], 1, "'normal' is not known"),
     "no trials": ("y.csv", text(GOOD), ["--likelihood", "binomial"], 1, "must be given"),
     "unknown column": ("y.csv", text(GOOD), ["--column", "aa=poisson"], 1, "there is 'a'"),
@@ -69,6 +97,7 @@ BAD_DATA = {
     "unknown ids": ("y.csv", text(GOOD), ["--id-column", "key"], 1, "no column 'key'"),
     "unknown to leave out": ("y.csv", text(GOOD), ["--leave-out", "key"], 1, "no column 'key'"),
     "no components": ("y.csv", text(GOOD), ["--components", "0"], 2, "'--components'"),
+    "half a component": ("y.csv", text(GOOD), ["--components", "1.5"], 2, "nor auto"),
     "processes twice": ("y.csv", text(GOOD), ["--processes", "2", "--distributed"], 1, "only one of"),
     "an unknown option": ("y.csv", text(GOOD), ["--colour"], 2, "--colour"),
 }
@@ -197,6 +226,9 @@ def test_damaged_models(saved, good, tmp_path, command, monkeypatch):
         (["transform", "{model}", "{}/y.csv"], 2, "'--output'"),
         (["sample", "{model}", "-o", "{}/s.csv", "-n", "0"], 2, "'--rows'"),
         (["impute", "{}/y.csv", "-o", "{}/y.csv"], 1, "Give --force"),
+        (["impute", "{}/y.csv", "-o", "{}/f.csv", "--proba", "{}/p.csv"], 1, "No column has levels"),
+        (["impute", "{}/y.csv", "-o", "{}/f.csv", "--unknown-levels", "error"], 1, "goes with --model"),
+        (["score", "{model}", "{}/y.csv", "--unknown-levels", "skip"], 1, "neither error nor missing"),
     ],
 )
 def test_other_bad_requests(saved, good, tmp_path, arguments, code, message):

@@ -44,16 +44,21 @@ def test_a_package_that_a_writer_needs_is_missed_before_the_work(
 def test_two_outputs_are_two_files(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     output, again = tmp_path / "a.csv", tmp_path / "link" / "a.csv"
-    for command in (["impute", "y.csv", "--std"], ["sample", "m.srflvm", "--latents"]):
+    commands = (
+        ["impute", "y.csv", "--std"],
+        ["impute", "y.csv", "--proba"],
+        ["sample", "m.srflvm", "--latents"],
+    )
+    for command in commands:
         assert "a.csv is named for two outputs" in refused(*command, again, "-o", output)
 
 
 def test_the_bound_is_per_observed_entry_of_a_file(tmp_path):
     write_table(tmp_path / "y.parquet", Table.of(np.array([[1.0, np.nan], [2.0, 3.0]]), ["a", "b"]))
-    fitted = SimpleNamespace(elbo_=-6.0, n_components=2, n_iter_=1, converged_=True, interrupted_=False)
+    fitted = SimpleNamespace(elbo_=-6.0, n_components_=2, n_iter_=1, converged_=True, interrupted_=False)
     table = open_table(tmp_path / "y.parquet")
     assert not table.in_memory
-    assert _facts(fitted, table, 0.0)["elbo_per_entry"] == -2.0
+    assert _facts(fitted, ModelTable.to_fit(table, "gaussian"), 0.0)["elbo_per_entry"] == -2.0
 
 
 def test_doubts_about_the_first_line_are_warnings(tmp_path, capsys):
@@ -61,5 +66,5 @@ def test_doubts_about_the_first_line_are_warnings(tmp_path, capsys):
     fitted = SimpleNamespace(n_features_in_=3)
     found = ModelTable.open(tmp_path / "y.csv", fitted, ReadOptions(), Output(quiet=True))
     assert capsys.readouterr().err.startswith("Warning: the first line of ")
-    announce("y.csv", found.table, "gaussian", Output(quiet=True))
+    announce("y.csv", found.table, "gaussian", None, Output(quiet=True))
     assert "--no-header" in capsys.readouterr().err

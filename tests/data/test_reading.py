@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from srflvm import SRFLVM, DataError, SRFLVMImputer, choose_n_components
-from srflvm.data.reading import read_data
+from srflvm.data.reading import read_data, read_source
 from srflvm.data.sources import NamedTable
 
 
@@ -64,11 +64,24 @@ CITIES = ["7", "Rome", None, "Oslo"]
 )
 def test_texts_are_refused_by_column_entry_and_remedy(Y):
     said = r"Column 1 \('city'\) holds text: 'Rome' at row 1 is not a number\. Put NaN .* otherwise: "
-    for estimator in (SRFLVM(), SRFLVMImputer()):
-        with pytest.raises(DataError, match=said + r"Drop the column, .* likelihood=\{'city': 'categorical'"):
-            estimator.fit(Y)
+    with pytest.raises(DataError, match=said + r"Drop the column, .* likelihood=\{'city': 'categorical'"):
+        read_data(SRFLVM(), Y, reset=True)
     with pytest.raises(DataError, match=said + ".* that it had in the fit"):
         read_data(SRFLVM(), Y, reset=False)
+
+
+@pytest.mark.parametrize("estimator", [SRFLVM(), SRFLVMImputer()])
+def test_fits_take_frames_with_texts_but_not_with_numbers_among_them(estimator):
+    mixed = pd.DataFrame({"a": range(4), "city": [7, "Rome", pd.NA, 3.5]}, index=list("wxyz"))
+    with pytest.raises(DataError, match=r"Column 1 \('city'\) has numbers and texts: 'Rome' at row 1"):
+        estimator.fit(mixed)
+    table = NamedTable(np.array([[1, "7"], [2, "Rome"]], dtype=object), ["a", "city"])
+    with pytest.raises(DataError, match=r"Column 1 \('city'\) holds text: 'Rome' at row 1"):
+        estimator.fit(table)
+    model = SRFLVM()
+    values = read_source(model, pd.DataFrame({"a": range(4), "city": CITIES}), reset=True).read(0, 4)
+    np.testing.assert_array_equal(values, [[0, 0], [1, 2], [2, np.nan], [3, 1]])
+    assert model.columns_.columns[1].levels == ("7", "Oslo", "Rome")
 
 
 @pytest.mark.parametrize(
@@ -85,10 +98,15 @@ def test_texts_without_a_column_name_are_refused_by_place(Y):
 
 def test_other_objects_are_refused_by_place():
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [None, {}]})
+    other = pl.DataFrame({"a": [1.0, 2.0], "b": [[3], [4]]})
     with pytest.raises(TypeError, match=r"Column 1 \('b'\) holds \{\} at row 1.* not 'dict'"):
-        SRFLVM().fit(frame)
+        read_data(SRFLVM(), frame, reset=True)
     with pytest.raises(TypeError, match=r"Column 1 \('b'\) holds \[3\] at row 0"):
-        SRFLVM().fit(pl.DataFrame({"a": [1.0, 2.0], "b": [[3], [4]]}))
+        read_data(SRFLVM(), other, reset=True)
+    with pytest.raises(DataError, match=r"Column 1 \('b'\) holds values of type dict"):
+        SRFLVM().fit(frame)
+    with pytest.raises(DataError, match=r"Column 1 \('b'\) holds values of type List"):
+        SRFLVM().fit(other)
 
 
 def test_numbers_in_columns_of_objects_are_taken():

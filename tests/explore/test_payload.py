@@ -8,6 +8,7 @@ from helpers.explore_pages import payload_in, run_in_node, unpack_array, unpack_
 from helpers.model_files import made_up, model_of_all_kinds, rows_of_each_kind, some_rows
 
 from srflvm import SRFLVM, DataError
+from srflvm.data.schema import Schema
 from srflvm.explore import write_page
 from srflvm.explore.page import _script
 from srflvm.likelihoods import Custom
@@ -181,6 +182,22 @@ def test_rows_without_names_or_of_a_model_without_are_taken_in_silence(page):
         named.explore(page, data=Y[:, :3])
     with pytest.raises(ValueError, match="feature names should match"):
         named.explore(page, data=frame.rename(columns={"a": "x"}))
+
+
+def test_levels_of_a_frame_are_shown_as_their_codes(page):
+    places = np.add.outer(np.arange(30), np.arange(4)) % 3
+    codes, levels = 1.0 * places, np.array(["high", "low", "mid"], dtype=object)
+    frame = pd.DataFrame(levels[places], columns=list("abcd"))
+    frame.iloc[2, 1] = None
+    model = copy.copy(made_up(pd.DataFrame(codes, columns=list("abcd")), likelihood="ordinal"))
+    model.columns_ = Schema.of(frame)
+    model.explore(page, data=frame)
+    for column, coded in zip(*payload_in(page)["data"].values(), strict=True):
+        expected = codes[:, column].copy()
+        expected[2] = np.nan if column == 1 else expected[2]
+        np.testing.assert_array_equal(unpack_codes(coded), expected)
+    model.explore(page, data=codes)
+    assert sorted(payload_in(page)["data"]["columns"]) == [0, 1, 2, 3]
 
 
 def test_names_of_columns_are_kept(page):

@@ -69,7 +69,9 @@ def fit_at_once(model, Y, y=None, *, mask=None, sizes=None):
     """
     values = read_data(clone(model), _in_memory(Y), mask, reset=True)
     table = pd.DataFrame(values, columns=Y.columns) if hasattr(Y, "columns") else values
-    twin = made_up(table, **model.get_params() | {"n_frequencies": 5, "n_mixture": 3, "inference": "sites"})
+    n_components = 2 if model.n_components == "auto" else model.n_components
+    fixed = {"n_components": n_components, "n_frequencies": 5, "n_mixture": 3, "inference": "sites"}
+    twin = made_up(table, **model.get_params() | fixed)
     vars(model).update({name: value for name, value in vars(twin).items() if name not in model.get_params()})
     for callback in model.callbacks or ():
         callback(Progress("fit", 1, 1, model.elbo_, values.size, 0.1))

@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from srflvm import SRFLVM, DataError, load
 from srflvm.cli.columns import parse_likelihood
+from srflvm.data.sources import NamedTable
 from srflvm.datasets import make_s_curve_gp
 from srflvm.likelihoods import Binomial, Custom, Gaussian, NegativeBinomial, StudentT
 from srflvm.likelihoods.columns import choose
@@ -136,10 +137,11 @@ def test_mixed_columns_are_fitted_filled_and_drawn_together():
     holes = np.random.RandomState(0).uniform(size=frame.shape) < 0.15
     model = SRFLVM(likelihood=MIXED, **SMALL).fit(frame.mask(holes))
     filled, std = model.impute(frame.mask(holes), return_std=True)
-    assert np.array_equal(filled[~holes], frame.to_numpy()[~holes])
+    assert filled.columns.equals(frame.columns)
+    assert np.array_equal(filled.to_numpy()[~holes], frame.to_numpy()[~holes])
     assert np.all(np.isfinite(filled))
     assert np.all(std[holes] >= 0.0)
-    draws = model.impute(frame.mask(holes), n_draws=3, random_state=0)
+    draws = np.stack(model.impute(frame.mask(holes), n_draws=3, random_state=0))
     for name, allowed in {"smokes": {0, 1}, "grade": {0, 1, 2}, "colour": {0, 1, 2}}.items():
         column = frame.columns.get_loc(name)
         assert set(np.unique(draws[:, :, column])) <= allowed
@@ -171,10 +173,26 @@ def test_a_likelihood_of_ones_own_needs_its_log_density_only():
     ],
 )
 def test_impossible_entries_are_refused_by_name_and_place(likelihood, bad, message):
-    frame = pd.DataFrame(np.random.RandomState(0).randint(0, 2, (9, 2)).astype(float), columns=["a", "b"])
-    frame.loc[3, "b"] = bad
+    values = np.random.RandomState(0).randint(0, 2, (9, 2)).astype(float)
+    values[3, 1] = bad
     with pytest.raises(DataError, match=message):
-        SRFLVM(likelihood=likelihood, **SMALL).fit(frame)
+        SRFLVM(likelihood=likelihood, **SMALL).fit(NamedTable(values, ["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "bad", "message"),
+    [
+        ("bernoulli", 2.0, "Column 1 \\('b'\\) has 3 different values.* 'bernoulli' needs exactly two"),
+        ("negative_binomial", -1.0, "-1 at row 3, column 1 \\('b'\\)"),
+        ("poisson", 0.5, "0.5 at row 3, column 1 \\('b'\\)"),
+        ("gaussian", "x", "Column 1 \\('b'\\) holds text: 'x' at row 3"),
+    ],
+)
+def test_impossible_entries_of_frames_are_refused_by_name(likelihood, bad, message):
+    values = np.random.RandomState(0).randint(0, 2, (9, 2)).astype(object)
+    values[3, 1] = bad
+    with pytest.raises(DataError, match=message):
+        SRFLVM(likelihood=likelihood, **SMALL).fit(pd.DataFrame(values, columns=["a", "b"]))
 
 
 @pytest.mark.parametrize(
@@ -182,9 +200,11 @@ def test_impossible_entries_are_refused_by_name_and_place(likelihood, bad, messa
     [
         ("normal", "likelihood='normal' is not known"),
         ("binomial", "likelihoods.Binomial\\(...\\)"),
-        ({"a": "poisson"}, "no entry for column 1 \\('b'\\)"),
-        ({"a": "poisson", "c": "poisson"}, "names column 'c'"),
-        ({"a": "poisson", 0: "bernoulli", "b": "poisson"}, "under both 'a' and 0"),
+        ({"a": "poisson", "c": "poisson"}, "given for column 'c', which the frame does not have"),
+        (
+            {"a": "poisson", 0: "bernoulli", "b": "poisson"},
+            "Two likelihoods are given for column 0 \\('a'\\)",
+        ),
     ],
 )
 def test_wrong_choices_of_likelihoods_are_explained(likelihood, message):

@@ -9,6 +9,7 @@ from scipy.stats import norm
 from sklearn.pipeline import Pipeline
 
 from srflvm import SRFLVM, DataError, SRFLVMImputer, choose_n_components
+from srflvm.data.sources import NamedTable
 
 SMALL = {"max_iter": 3, "tol": 0, "n_frequencies": 10, "random_state": 0}
 
@@ -54,12 +55,12 @@ def test_what_lies_under_the_mask_changes_nothing(complete, holes, likelihood):
 def test_all_ways_to_say_missing_are_the_same(complete, holes, model):
     frame = pd.DataFrame(complete).astype("Float64").mask(holes)
     assert frame.isna().to_numpy().any()
-    assert_identical(model, SRFLVM(**SMALL).fit(frame))
+    assert_identical(model, SRFLVM(likelihood="gaussian", **SMALL).fit(frame))
     assert_identical(model, SRFLVM(**SMALL).fit(np.ma.array(complete, mask=holes)))
 
 
 def test_draws_have_no_standard_deviations(complete, model):
-    with pytest.raises(ValueError, match="return_std goes with means"):
+    with pytest.raises(ValueError, match="return_std and return_proba go with means"):
         model.impute(complete, n_draws=2, return_std=True)
 
 
@@ -111,7 +112,7 @@ def test_empty_rows_are_warned_of_once_a_call_at_the_line_of_the_caller(complete
     masked[9] = np.nan
     one = [("1 row of Y has no observed entry: row 9", __file__)]
     two = [("2 rows of Y have no observed entry, the first is row 7", __file__)]
-    imputer = SRFLVMImputer(SRFLVM(**SMALL), candidates=(2,))
+    imputer = SRFLVMImputer(SRFLVM(**SMALL), n_components=None)
     stored = tmp_path / "rows.npy"
     np.save(stored, Y)
     calls = {
@@ -159,8 +160,10 @@ def test_entries_held_out_of_short_rows_are_not_warned_of(monkeypatch):
 def test_a_column_with_nothing_observed_is_refused_by_name(complete):
     frame = pd.DataFrame(complete, columns=list("abcdefgh"))
     frame["c"] = np.nan
-    with pytest.raises(DataError, match="no observed entry in column 2 \\('c'\\)"):
+    with pytest.raises(DataError, match="Column 2 \\('c'\\) has no observed entry"):
         SRFLVM(**SMALL).fit(frame)
+    with pytest.raises(DataError, match="no observed entry in column 2 \\('c'\\)"):
+        SRFLVM(**SMALL).fit(NamedTable(frame.to_numpy(), list(frame.columns)))
 
 
 def test_held_out_scores_are_where_they_should_be_and_integrate_the_prediction(complete, holes, model):

@@ -64,7 +64,7 @@ def check_what_was_taken_for_what(said):
         "row ids: column 1 ('cell')",
         "left out: 'site'",
         "missing: 10.0% of the entries",
-        "gaussian for all columns",
+        "continuous",
         "taken by name",
         "'gene 0', 'gene 1'",
     ):

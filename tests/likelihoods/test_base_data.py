@@ -73,7 +73,8 @@ def test_possible_entries_are_not_refused(name):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Gaussian("rows"), "'shared' or 'column'"),
+        (lambda: Gaussian("rows"), "noise='rows' is not known. Choose one of 'shared', 'column'"),
+        (lambda: Gaussian(scale="rows"), "scale='rows' is not known. Choose one of 'shared', 'column'"),
         (lambda: Binomial(0), "at least one trial"),
         (lambda: Binomial(()), "at least one trial"),
         (lambda: Binomial(2.5), "whole number"),

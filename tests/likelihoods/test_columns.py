@@ -36,9 +36,8 @@ def test_vectors_of_two_keys_stay_apart():
 @pytest.mark.parametrize(
     ("value", "names", "message"),
     [
-        ("exponential", None, "Choose one of 'gaussian', "),
+        ("exponential", None, "Choose 'auto', one of 'gaussian', "),
         ("binomial", None, r"use srflvm\.likelihoods\.Binomial"),
-        ({0: "poisson"}, ["a", "b"], r"no entry for column 1 \('b'\)"),
         ({"z": "poisson"}, ["a", "b"], "'z', which Y does not have"),
         ({"a": "poisson"}, ["a", "a"], "2 columns of Y have that name"),
         ({0: "poisson", (1, 0): "gaussian"}, None, r"column 0 under both 0 and \(1, 0\)"),

@@ -58,14 +58,29 @@ def test_groups_come_in_the_order_of_their_columns(case):
 
 
 @given(mappings(), st.data())
-def test_a_mapping_with_a_column_too_few_or_too_often_is_refused(case, data):
+def test_a_mapping_with_a_column_too_often_is_refused(case, data):
     mapping, names, _ = case
     key = data.draw(st.sampled_from(list(mapping)))
-    with pytest.raises(ValueError, match="likelihood has no entry for column"):
-        choose({other: mapping[other] for other in mapping if other != key}, len(names), names)
     column = key[0] if isinstance(key, tuple) else key
     with pytest.raises(ValueError, match="under both"):
         choose({**mapping, (column,) * 2: "gaussian"}, len(names), names)
+
+
+@given(mappings(), st.data(), st.booleans())
+def test_columns_that_a_mapping_leaves_open_have_the_automatic_likelihoods(case, data, named):
+    mapping, names, expected = case
+    key = data.draw(st.sampled_from(list(mapping)))
+    automatic = data.draw(st.lists(st.sampled_from(LIKELIHOODS), min_size=len(names), max_size=len(names)))
+    rest = {other: "auto" if other == key else mapping[other] for other in mapping if named or other != key}
+    parts = key if isinstance(key, tuple) else (key,)
+    left = {names.index(part) if isinstance(part, str) else part for part in parts}
+    for given_ones in (automatic, None):
+        choice = choose(rest, len(names), names, given_ones)
+        found = {int(column): likelihood for likelihood, columns in choice for column in columns}
+        assert len(found) == sum(len(columns) for _, columns in choice) == len(names)
+        for column, likelihood in found.items():
+            own = "gaussian" if given_ones is None else given_ones[column]
+            assert likelihood == (as_likelihood(own) if column in left else expected[column])
 
 
 @given(st.permutations(range(6)), st.integers(1, 5))

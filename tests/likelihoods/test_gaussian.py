@@ -1,8 +1,15 @@
-"""Gaussian columns: their units, and the noise that a fit starts from."""
+"""Gaussian columns: their units, the noise that a fit starts from, and the steps they were recorded in."""
 
+import jax.numpy as jnp
 import numpy as np
+from scipy.stats import norm
 
+from srflvm.data.encoding import Layout
+from srflvm.data.sources import ArraySource
+from srflvm.inference.facts import Survey, TrainingData
 from srflvm.likelihoods import Gaussian
+from srflvm.likelihoods.base import Units
+from srflvm.likelihoods.columns import OWN_UNITS, choose
 
 
 def test_units_are_means_and_one_common_scale():
@@ -20,3 +27,105 @@ def test_starts_have_half_the_variance_as_noise_of_all_columns_or_of_each():
     np.testing.assert_allclose(shared, np.log([0.5 * (1.0 + 1.0 + 9.0 + 9.0) / 5.0]))
     by_column = Gaussian("column").start(Y, {}).parameters["log_noise"]
     np.testing.assert_allclose(by_column, np.log([0.5 * 1.0, 0.5 * 6.0]))
+
+
+# ---- columns in units of their own, and recorded in steps -----------------------------------------
+
+
+def test_columns_of_their_own_scale_have_their_own_units():
+    Y = np.random.RandomState(2).standard_normal((400, 3)) * [1.0, 5e4, 0.0] + [3.0, -2.0, 7.0]
+    Y[::11, 1] = np.nan
+    location, scale = Gaussian(scale="column").units(Y)
+    np.testing.assert_allclose(location, np.nanmean(Y, axis=0))
+    np.testing.assert_allclose(scale, [*np.nanstd(Y[:, :2], axis=0), 1.0])
+
+
+def test_the_resolution_is_the_median_gap_in_standard_deviations():
+    random = np.random.RandomState(0)
+    steps = np.array([1.0, 0.05, 1e3])
+    Y = steps * np.rint(10.0 * random.standard_normal((300, 3)))
+    Y[5, 0], Y[6, 0] = np.nan, 1e3  # one gap that is far from the usual one
+    Y = np.c_[Y, np.full(300, 2.5)]
+    resolved = Gaussian(noise="column", scale="column").resolve(Y)
+    scale = np.nanstd(Y, axis=0)
+    np.testing.assert_allclose(resolved.resolution, [*(steps / scale[:3]), 0.0], rtol=1e-9)
+    # once it is known it stays, and columns of one scale have none
+    assert resolved.resolve(2.0 * Y) is resolved
+    assert Gaussian().resolve(Y).resolution is None
+    assert Gaussian(noise="column").resolve(Y).resolution is None
+    assert resolved.has_numbers_by_column
+    assert not Gaussian(scale="column").has_numbers_by_column
+
+
+STEPS = (0.0, 0.2, 1.5)
+RECORDED = Gaussian(noise="column", scale="column", resolution=STEPS)
+
+
+def recorded(log_noise, n_rows=5):
+    """Return the parameters of three columns, channels first as in a fit."""
+    _, constants = RECORDED.channels(np.zeros((n_rows, 3)))
+    return {"log_noise": jnp.full((3, 1), log_noise), "rounding": jnp.asarray(constants["rounding"].T)}
+
+
+def test_noise_does_not_fall_below_what_rounding_leaves_open():
+    """Numbers that are rounded to steps s are uniform around them, with variance s^2 / 12."""
+    for log_noise in (-1e3, -30.0, -2.0, 3.0):
+        parameters = recorded(log_noise)
+        variance = np.asarray(RECORDED.moments(jnp.zeros((3, 5)), parameters).variance)
+        expected = np.exp(log_noise) + np.square(STEPS) / 12.0 + 1e-14
+        np.testing.assert_allclose(variance, np.tile(expected[:, None], 5), rtol=1e-12)
+        uniform = np.square(STEPS) * np.var(np.linspace(-0.5, 0.5, 200_001))
+        assert np.all(variance >= 0.999 * uniform[:, None])
+    assert RECORDED.channels(np.zeros((5, 3)))[1]["rounding"].shape == (5, 3)
+    assert Gaussian("column").channels(np.zeros((5, 3)))[1] == {}
+
+
+def test_densities_of_recorded_columns_integrate_to_one():
+    grid = np.linspace(-12.0, 12.0, 48_001)
+    for log_noise in (-6.0, 0.0):
+        parameters = {name: value[1:, :1] for name, value in recorded(log_noise).items()}
+        y, mean = jnp.asarray(np.tile(grid, (2, 1))), jnp.full((2, 1), 0.3)
+        given_f = np.exp(RECORDED.log_prob(y, mean, parameters))
+        given_moments = np.exp(RECORDED.log_predictive(y, mean, jnp.full((2, 1), 0.5), parameters))
+        for density in (given_f, given_moments):
+            np.testing.assert_allclose(np.trapezoid(density, grid, axis=1), 1.0, rtol=1e-8)
+        variance = np.trapezoid(given_f * (grid - 0.3) ** 2, grid, axis=1)
+        np.testing.assert_allclose(variance, RECORDED.moments(mean, parameters).variance[:, 0], rtol=1e-6)
+
+
+def test_expectations_of_recorded_columns_are_those_of_dense_integration():
+    grid = np.linspace(-9.0, 9.0, 1201)
+    weights = norm.pdf(grid) * (grid[1] - grid[0])
+    parameters = {name: value[:, :1] for name, value in recorded(-2.0).items()}
+    y, mean, variance = jnp.asarray([[0.3], [-1.0], [2.0]]), jnp.full((3, 1), 0.4), jnp.full((3, 1), 0.7)
+    f = mean + jnp.sqrt(variance) * grid
+    expected = RECORDED.log_prob(y, f, parameters) @ weights
+    np.testing.assert_allclose(
+        RECORDED.expectations(y, mean, variance, parameters).value[:, 0], expected, rtol=1e-9
+    )
+
+
+def test_natural_parameters_are_the_variances_that_draws_have():
+    units = Units(np.zeros(3), np.array([1.0, 10.0, 200.0]))
+    learned = {"log_noise": np.log([0.3, 1e-4, 1e-9])}
+    variance = RECORDED.natural_parameters(learned, units)["noise_variance"]
+    np.testing.assert_allclose(
+        variance, units.scale**2 * (np.exp(learned["log_noise"]) + np.square(STEPS) / 12.0), rtol=1e-9
+    )
+    _, constants = RECORDED.channels(np.zeros((40_000, 3)))
+    drawn = RECORDED.sample(np.zeros((40_000, 3)), {**learned, **constants}, np.random.RandomState(0))
+    # the standard error of a variance of 40 000 draws is 0.7 %
+    np.testing.assert_allclose(np.var(drawn * units.scale, axis=0), variance, rtol=0.03)
+    plain = Gaussian("column").natural_parameters(learned, units)["noise_variance"]
+    np.testing.assert_allclose(plain, units.scale**2 * np.exp(learned["log_noise"]), rtol=1e-4)
+
+
+def test_fits_in_batches_and_in_parts_take_the_resolution_from_rows():
+    """Of the whole table the extremes are known, and their distance is no step."""
+    random = np.random.RandomState(0)
+    Y = np.round(random.standard_normal((120, 1)) @ np.ones((1, 3)) + random.standard_normal((120, 3)), 1)
+    data = TrainingData(ArraySource(Y), choose(OWN_UNITS, 3, None), None, None, "auto")
+    ((likelihood, _),) = Survey.of(data).resolved(data.choice)
+    assert likelihood.resolution is None
+    (group,) = Layout.from_data(Y, data.choice).groups
+    np.testing.assert_allclose(group.likelihood.resolution, 0.1 / Y.std(axis=0), rtol=1e-9)

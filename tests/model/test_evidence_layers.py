@@ -1,6 +1,6 @@
 """Layers of the model against dense densities, quadrature and finite differences."""
 
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations
 
 import jax
@@ -15,6 +15,7 @@ from helpers.site_cases import (
     N_ROWS,
     OFFSET,
     PHI,
+    WHOLE,
     flat_state,
     group,
 )
@@ -25,6 +26,7 @@ from srflvm.data.encoding import GroupRows
 from srflvm.likelihoods import Bernoulli, Gaussian, NegativeBinomial
 from srflvm.model import evidence_layers
 from srflvm.model.evidence_layers import FillingLayer, GroupPlan, IncompleteData, SiteLayer
+from srflvm.model.sites import Function
 from srflvm.numerics import site_regression
 from srflvm.numerics.shared_regression import Targets, predict_and_evidence
 
@@ -101,6 +103,9 @@ def test_without_missing_entries_it_is_the_evidence():
 
 # ---- sites in a layer -----------------------------------------------------------------------------
 
+# Features of the layer, the constant among them, are moved along this.
+DIRECTION = np.sin(np.arange(90.0)).reshape(N_ROWS, 3)
+
 
 @partial(jax.jit, static_argnames="layer")
 def evidence_of(layer, features, state, data):
@@ -126,9 +131,9 @@ def test_sites_of_gaussian_entries_give_the_exact_evidence_and_its_gradient():
     observed, level = np.asarray(data[0].observed), np.asarray(data[1])
 
     def exact(features):
-        phi, total = np.concatenate([features, np.ones((N_ROWS, 1))], axis=1), 0.0
+        total = 0.0
         for y, seen, mean, v, a in zip(Y, observed, level, noise, amplitude, strict=True):
-            covariance = a * phi[seen] @ phi[seen].T + v * np.eye(seen.sum())
+            covariance = a * features[seen] @ features[seen].T + v * np.eye(seen.sum())
             total += multivariate_normal.logpdf(y[seen], (mean + OFFSET)[seen], covariance)
         return total
 
@@ -136,11 +141,10 @@ def test_sites_of_gaussian_entries_give_the_exact_evidence_and_its_gradient():
     state = flat_state((data,), [{"log_noise": np.log(noise)}])
     state["log_amplitude"] = (jnp.log(amplitude),)
     # a visit leaves 0.3 of the distance, which is 1e-16 after 30
-    value, gradient, _ = visited(layer, jnp.asarray(FEATURES), state, (data,), 30)
-    np.testing.assert_allclose(value, exact(FEATURES), rtol=1e-12)
-    direction = np.sin(np.arange(60.0)).reshape(N_ROWS, 2)
-    slope = (exact(FEATURES + 1e-5 * direction) - exact(FEATURES - 1e-5 * direction)) / 2e-5
-    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-8)
+    value, gradient, _ = visited(layer, jnp.asarray(WHOLE), state, (data,), 30)
+    np.testing.assert_allclose(value, exact(WHOLE), rtol=1e-12)
+    slope = (exact(WHOLE + 1e-5 * DIRECTION) - exact(WHOLE - 1e-5 * DIRECTION)) / 2e-5
+    np.testing.assert_allclose(np.sum(gradient * DIRECTION), slope, rtol=1e-8)
 
 
 @pytest.mark.parametrize("route", ["sites", "polya_gamma"])
@@ -150,12 +154,11 @@ def test_gradients_are_differences_of_the_bound_with_the_weights_optimised_again
     data = (group("counts" if counts else "bernoulli", 2)[1],)
     layer = SiteLayer((GroupPlan(NegativeBinomial() if counts else Bernoulli(), 2, 2),), route)
     state = flat_state(data, [{"log_dispersion": np.log([1.5, 3.0])} if counts else {}])
-    direction = np.sin(np.arange(60.0)).reshape(N_ROWS, 2)
     run = partial(visited, layer, state=state, data=data, n_visits=80)
-    _, gradient, _ = run(jnp.asarray(FEATURES))
-    ahead, behind = (run(jnp.asarray(FEATURES + step * direction))[0] for step in (1e-4, -1e-4))
+    _, gradient, _ = run(jnp.asarray(WHOLE))
+    ahead, behind = (run(jnp.asarray(WHOLE + step * DIRECTION))[0] for step in (1e-4, -1e-4))
     # errors of step^2, and 1e-6 from the nodes that average the log likelihood
-    np.testing.assert_allclose(np.sum(gradient * direction), (ahead - behind) / 2e-4, rtol=2e-6)
+    np.testing.assert_allclose(np.sum(gradient * DIRECTION), (ahead - behind) / 2e-4, rtol=2e-6)
 
 
 def test_batches_estimate_value_and_gradient_without_bias():
@@ -169,14 +172,14 @@ def test_batches_estimate_value_and_gradient_without_bias():
     state = flat_state(data, learned)
     shifts = (jnp.asarray(np.random.default_rng(4).normal(size=g.y.shape) * g.observed) for g, _ in data)
     state["sites"] = tuple(s._replace(shift=shift) for s, shift in zip(state["sites"], shifts, strict=True))
-    value, gradient, carried = evidence_of(plans(5), jnp.asarray(FEATURES), state, data)
+    value, gradient, carried = evidence_of(plans(5), jnp.asarray(WHOLE), state, data)
     parts = []
     for pair in combinations(range(5), 2):
         pair, others = np.array(pair), np.setdiff1d(range(5), pair)
         # the second visit takes the third and fourth column of the order
         order = jnp.asarray([*others[:2], *pair, others[2]], jnp.int32), state["order"][1]
         turn = {**state, "order": order, "visit": jnp.ones((), jnp.int32)}
-        *part, moved = evidence_of(plans(2), jnp.asarray(FEATURES), turn, data)
+        *part, moved = evidence_of(plans(2), jnp.asarray(WHOLE), turn, data)
         parts.append(part)
         sites = moved["sites"][0], carried["sites"][0], state["sites"][0]
         for after, whole, before in zip(*sites, strict=True):
@@ -234,18 +237,18 @@ def test_the_gibbs_chain_has_the_exact_posterior_and_the_gradient_of_the_exact_e
     f = h @ PHI.T
     log_joint = np.sum(case.log_prob(case.y, f + KNOWN), axis=1) + np.sum(norm.logpdf(z), axis=1)
     share = softmax(log_joint)
-    exact_gradient = np.einsum("h,hn,hl->nl", share, case.y - expit(f + KNOWN), h)[:, :2]
+    exact_gradient = np.einsum("h,hn,hl->nl", share, case.y - expit(f + KNOWN), h)
     Y = jnp.tile(jnp.asarray(case.y), (n_chains, 1))
     rows = GroupRows(Y, jnp.ones(Y.shape, bool), {}, jnp.asarray(KNOWN)[None])
     data = ((rows, jnp.zeros(n_chains)),)
     layer = SiteLayer((GroupPlan(Bernoulli(), n_chains, n_chains),), "polya_gamma_sampled")
     start = flat_state(data, [{}])
     start["log_amplitude"] = (jnp.full(n_chains, np.log(AMPLITUDE)),)
-    features = jnp.asarray(PHI[:, :2])
+    features = jnp.asarray(PHI)
 
     def visit(sites, key):
         state = {**start, "sites": sites}
-        mean = site_regression.solve(jnp.asarray(PHI), sites[0], jnp.exp(start["log_amplitude"][0])).mean
+        mean = site_regression.solve(features, sites[0], jnp.exp(start["log_amplitude"][0])).mean
         pull = jax.grad(lambda phi: layer.at_features(key, phi, state, data), has_aux=True)
         gradient, carried = pull(features)
         return carried["sites"], (mean @ PHI.T, gradient / n_chains)
@@ -261,3 +264,110 @@ def test_the_gibbs_chain_has_the_exact_posterior_and_the_gradient_of_the_exact_e
     error = np.std(gradients, axis=0) / np.sqrt(n_visits / 3)
     assert np.all(error < 0.005)
     np.testing.assert_array_less(np.abs(np.mean(gradients, axis=0) - exact_gradient), 4.0 * error)
+
+
+# ---- an affine part -------------------------------------------------------------------------------
+
+
+@lru_cache
+def affine_case(size):
+    """Return the exact evidence of columns with an affine part, a layer's bound of it, latents and scales."""
+    random = np.random.default_rng(size)
+    Y, data = group("gaussian", 3)
+    noise, amplitude = np.array([0.2, 0.5, 1.0]), np.array([0.7, 1.0, 2.0])
+    frequencies = random.normal(size=(2, size))
+    observed, level = np.asarray(data[0].observed), np.asarray(data[1])
+
+    def exact(latents, log_affine):
+        """Return the log density of the observed entries, of Gaussian processes column by column."""
+        scales = np.exp(log_affine)
+        wave, *slopes = scales / np.sqrt(np.sum(scales**2))
+        apart = latents[:, None] - latents[None]
+        kernel = wave**2 * np.mean(np.cos(apart @ frequencies.T), axis=-1)
+        kernel += latents @ np.diag(np.square(slopes)) @ latents.T + 1.0
+        total = 0.0
+        for y, seen, mean, v, a in zip(Y, observed, level, noise, amplitude, strict=True):
+            covariance = a * kernel[np.ix_(seen, seen)] + v * np.eye(seen.sum())
+            total += multivariate_normal.logpdf(y[seen], (mean + OFFSET)[seen], covariance)
+        return total
+
+    layer = SiteLayer((GroupPlan(Gaussian("column"), 3, 3),), has_affine=True)
+    state = flat_state((data,), [{"log_noise": np.log(noise)}])
+    state["log_amplitude"] = (jnp.log(amplitude),)
+    log_affine = np.log(np.linspace(0.4, 1.1, 1 + size)) + 3.0  # their common size does not matter
+
+    @jax.jit
+    def visit(latents, log_affine, sites):
+        def value(latents, log_affine):
+            entries = {**state, "sites": sites, "log_affine": log_affine}
+            return layer.evidence(jax.random.key(0), latents, jnp.asarray(frequencies), entries, (data,))
+
+        return jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(latents, log_affine)
+
+    def bound(latents, log_affine, n_visits):
+        """Return value and gradients in latents and scales, after some visits with the rest held."""
+        sites = state["sites"]
+        for _ in range(n_visits):
+            (_, carried), _ = visit(latents, log_affine, sites)
+            sites = carried["sites"]
+        (value, _), gradients = visit(latents, log_affine, sites)
+        return float(value), gradients
+
+    return exact, bound, random.normal(size=(N_ROWS, size)), log_affine
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_with_an_affine_part_the_bound_is_the_evidence_of_a_linear_and_a_wavy_kernel(size):
+    exact, bound, latents, log_affine = affine_case(size)
+    values = [bound(latents, log_affine, n_visits)[0] for n_visits in (0, 1, 3, 30)]
+    truth = exact(latents, log_affine)
+    # lower while the sites are not exact, and closer at each visit
+    assert values[0] + 1.0 < values[1] < values[2] < truth + 1e-9
+    np.testing.assert_allclose(values[-1], truth, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_gradients_in_latents_and_scales_are_differences_of_the_evidence(size):
+    exact, bound, latents, log_affine = affine_case(size)
+    _, (of_latents, of_scales) = bound(latents, log_affine, 30)
+    step = 1e-5
+    for place in range(len(log_affine)):
+        move = step * np.eye(len(log_affine))[place]
+        slope = (exact(latents, log_affine + move) - exact(latents, log_affine - move)) / (2 * step)
+        np.testing.assert_allclose(of_scales[place], slope, rtol=1e-6, atol=1e-7)
+    # the sum of squares of the scales is one: no gradient along their common size
+    np.testing.assert_allclose(np.sum(of_scales), 0.0, atol=1e-9)
+    direction = np.sin(np.arange(float(latents.size))).reshape(latents.shape)
+    ahead, behind = (exact(latents + s * direction, log_affine) for s in (step, -step))
+    np.testing.assert_allclose(np.sum(of_latents * direction), (ahead - behind) / (2 * step), rtol=1e-7)
+
+
+def test_scales_are_of_length_one_in_numpy_and_in_jax_and_do_not_overflow():
+    log_affine = np.array([400.0, 399.0, 300.0])
+    expected = np.array([1.0, np.exp(-1.0), np.exp(-100.0)]) / np.sqrt(1.0 + np.exp(-2.0))
+    for entry in (log_affine, jnp.asarray(log_affine)):
+        scales = evidence_layers.affine_scales({"log_affine": entry}, np.float64)
+        np.testing.assert_allclose(scales, expected, rtol=1e-14)
+        assert evidence_layers.affine_scales({"log_affine": entry}, np.float32).dtype == np.float32
+    assert evidence_layers.affine_scales({}, np.float64).shape == (0,)
+
+
+def test_only_a_layer_with_an_affine_part_owns_its_scales():
+    plans = (GroupPlan(Gaussian(), 3, 3),)
+    assert SiteLayer(plans).owns == ()
+    assert SiteLayer(plans, has_affine=True).owns == ("log_affine",)
+
+
+def test_many_parameters_are_moved_at_some_visits_and_few_at_all():
+    rows, level = group("gaussian", 3)[1]
+    ones = jnp.ones(rows.y.shape)
+    here = Function(0.1 * ones, 0.1 * ones, level[:, None] + rows.offset, 0.1 * ones)
+    few = {"log_noise": jnp.zeros(3)}
+    many = {**few, "one": jnp.zeros(3), "more": jnp.zeros(3)}
+    for visit in range(7):
+        for learned in (few, many):
+            moved = evidence_layers._parameters_if_due(
+                Gaussian("column"), rows, here, learned, jnp.asarray(visit)
+            )
+            is_due = len(learned) == 1 or visit % evidence_layers._VISITS_PER_JOINT_STEP == 0
+            assert bool(np.any(moved["log_noise"] != 0.0)) == is_due

@@ -13,6 +13,7 @@ from srflvm.numerics.features import (
     chunk_shape,
     fourier_features,
     jacobian,
+    layer_features,
 )
 
 
@@ -106,3 +107,49 @@ def test_chunks_hold_all_rows_with_little_to_spare(n_rows):
     assert size <= MOST_CHUNK_ROWS
     assert 0 <= n_chunks * size - n_rows < 0.01 * n_rows + n_chunks * VECTOR
     assert n_chunks <= 2 or (n_chunks % QUARTERS, size % VECTOR) == (0, 0)
+
+
+# ---- features of the layer ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_features_of_a_layer_are_waves_latents_and_the_constant(size):
+    latents, frequencies = some_inputs(size=size)
+    affine = np.linspace(0.3, 0.9, 1 + size)
+    waves = fourier_features(latents, frequencies)
+    columns = [affine[0] * wave for wave in waves.T]
+    columns += [affine[1 + q] * latents[:, q] for q in range(size)]
+    columns += [np.zeros(6)] * (size % 2) + [np.ones(6)]
+    found = layer_features(latents, frequencies, affine)
+    assert isinstance(found, np.ndarray)
+    # an odd number of features, as packed matrices need it
+    assert found.shape[1] % 2 == 1
+    np.testing.assert_array_equal(found, np.stack(columns, axis=1))
+    by_jax = jax.jit(layer_features)(*map(jnp.asarray, (latents, frequencies, affine)))
+    np.testing.assert_allclose(by_jax, found, atol=1e-14)
+    assert layer_features(*(part.astype(np.float32) for part in (latents, frequencies, affine))).dtype == "f4"
+
+
+def test_without_an_affine_part_the_layer_has_waves_and_the_constant():
+    latents, frequencies = some_inputs()
+    found = layer_features(latents, frequencies, np.zeros(0))
+    expected = np.c_[fourier_features(latents, frequencies), np.ones(6)]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("has_affine", [False, True])
+def test_derivatives_in_the_latents_are_those_of_jax(size, has_affine):
+    latents, frequencies = some_inputs(size=size)
+    affine = jnp.linspace(0.3, 0.9, 1 + size) if has_affine else jnp.zeros(0)
+    n_features = layer_features(latents, frequencies, np.asarray(affine)).shape[1]
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(n_features, 4)))
+
+    def function(x):
+        return layer_features(x[None], jnp.asarray(frequencies), affine)[0] @ weights
+
+    expected = np.swapaxes(jax.jit(jax.vmap(jax.jacfwd(function)))(jnp.asarray(latents)), 1, 2)
+    # the embedding leaves the constant's weight out
+    found = jacobian(jnp.asarray(frequencies), weights[:-1], jnp.asarray(latents), affine)
+    assert found.shape == (6, size, 4)
+    np.testing.assert_allclose(found, expected, atol=1e-13)

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from helpers.fitted_models import small_data, small_model
-from helpers.model_files import model_of_all_kinds, table_of_all_kinds
+from helpers.model_files import made_up, model_of_all_kinds, table_of_all_kinds
 
 from srflvm.numerics.features import with_constant
 from srflvm.numerics.packed_symmetric import quadratic_forms
@@ -179,3 +179,81 @@ def test_both_kinds_have_the_whole_interface():
     assert shared.noise_variance == pytest.approx(shared.columns.scale**2 * shared.noise)
     np.testing.assert_array_equal(sites.noise_variance, sites.learned_parameters()["noise_variance"])
     assert sites.mean_amplitude == pytest.approx(np.mean(sites.amplitude))
+
+
+# ---- probabilities of levels ----------------------------------------------------------------------
+
+
+def rows_with_levels():
+    """Return a posterior of all kinds of columns, rows in which some levels are missing, and their names."""
+    table = table_of_all_kinds().iloc[:6]
+    values = np.array(table, np.float64)
+    values[1:4] = np.where(
+        np.random.RandomState(0).uniform(size=(3, values.shape[1])) < 0.3, np.nan, values[1:4]
+    )
+    values[4:] = np.nan
+    values[4, 0] = table.iloc[4, 0]
+    return model_of_all_kinds()._posterior, values, list(table.columns)
+
+
+def test_probabilities_of_levels_sum_to_one_and_observed_ones_are_certain():
+    posterior, Y, names = rows_with_levels()
+    tables = posterior.level_probabilities(Y)
+    kinds = {names[column].partition(" ")[0] for column in tables}
+    assert kinds == {"bernoulli", "ordinal", "categorical"}
+    assert len(tables) == 6
+    for column, table in tables.items():
+        codes = posterior.level_columns[column]
+        assert table.shape == (6, len(codes))
+        np.testing.assert_allclose(table.sum(axis=1), 1.0, rtol=1e-12)
+        assert np.all(table >= 0.0)
+        for row, entry in enumerate(Y[:, column]):
+            if np.isnan(entry):
+                assert np.all((table[row] > 0.0) & (table[row] < 1.0))
+            else:
+                assert codes[np.argmax(table[row])] == entry
+                assert np.max(table[row]) == 1.0
+
+
+def test_probabilities_of_levels_are_the_frequencies_of_draws():
+    """Frequencies of n draws are off by sqrt(p (1 - p) / n), and cubature of the latents by less than 0.01.
+
+    Of rows of which little is observed it is off by more: their latents are anywhere.
+    """
+    posterior, Y, _ = rows_with_levels()
+    Y, n_draws = Y[:4], 4000
+    assert np.isnan(Y[:, list(posterior.level_columns)]).any(axis=0).sum() >= 3
+    _, drawn = posterior.draw_rows(Y, None, n_draws, np.random.RandomState(0))
+    for column, table in posterior.level_probabilities(Y).items():
+        for row in np.flatnonzero(np.isnan(Y[:, column])):
+            share = np.mean(drawn[:, row, column, None] == posterior.level_columns[column], axis=0)
+            assert share.sum() == pytest.approx(1.0)
+            error = np.sqrt(table[row] * (1.0 - table[row]) / n_draws)
+            np.testing.assert_array_less(np.abs(share - table[row]), 4.0 * error + 0.01)
+
+
+def test_probabilities_of_ordered_levels_give_the_means_that_fill():
+    posterior, Y, names = rows_with_levels()
+    filled, _ = posterior.fill_missing(Y)
+    for column, table in posterior.level_probabilities(Y).items():
+        mean = table @ posterior.level_columns[column]
+        best = posterior.level_columns[column][np.argmax(table, axis=1)]
+        expected = best if names[column].startswith("categorical") else mean
+        np.testing.assert_allclose(filled[:, column], expected, atol=2e-3)
+
+
+def test_codes_of_ordered_levels_are_those_of_the_columns():
+    Y = np.random.RandomState(0).choice([1.0, 2.0, 5.0], size=(40, 3))
+    Y[:, 2] = np.where(Y[:, 2] > 2.0, 2.0, Y[:, 2])
+    posterior = made_up(Y, likelihood="ordinal")._posterior
+    assert [codes.tolist() for codes in posterior.level_columns.values()] == [[1, 2, 5], [1, 2, 5], [1, 2]]
+    Y[0] = np.nan
+    tables = posterior.level_probabilities(Y[:2])
+    assert [table.shape for table in tables.values()] == [(2, 3), (2, 3), (2, 2)]
+    np.testing.assert_array_equal(tables[0][1], Y[1, 0] == np.array([1, 2, 5]))
+
+
+def test_columns_of_numbers_have_no_levels():
+    posterior, rows = cases()[0]
+    assert posterior.level_columns == {}
+    assert posterior.level_probabilities(rows) == {}

@@ -29,7 +29,11 @@ def explore(
     id_column: options.IdColumn = None,
     leave_out: options.LeaveOut = None,
     header: options.Header = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    missing: options.Missing = None,
     layer: options.Layer = None,
+    unknown_levels: options.UnknownLevels = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -42,6 +46,7 @@ def explore(
         "image_shape": options.two_numbers(image_shape, "--image-shape", "x"),
         "title": title,
     }
+    options.check_unknown_levels(unknown_levels)
     check_target(target, force=force)
     for path in (data, labels):
         if path is not None:
@@ -52,8 +57,8 @@ def explore(
 
     output, n_rows = Output(quiet, as_json), len(fitted.embedding_)
     if data is not None:
-        reading = options.read_options(id_column, leave_out, header, layer)
-        given |= _read_rows(fitted, data, reading, n_rows, output)
+        reading = options.read_options(id_column, leave_out, header, layer, delimiter, decimal, missing)
+        given |= _read_rows(fitted, data, reading, n_rows, output, unknown_levels)
     if labels is not None:
         given["labels"] = read_labels(labels, n_rows, label_column)
     with output.show_warnings(), whole_file(target) as temporary:
@@ -63,17 +68,19 @@ def explore(
     output.result(f"{target}: {n_rows} rows, {size / 1e6:.1f} MB; open it in a browser", facts)
 
 
-def _read_rows(model: Any, data: Path, reading: ReadOptions, n_rows: int, output: Output) -> dict[str, Any]:
+def _read_rows(
+    model: Any, data: Path, reading: ReadOptions, n_rows: int, output: Output, unknown_levels: str | None
+) -> dict[str, Any]:
     """Read the entries and the ids of the rows that the model was fitted to."""
     import numpy as np
 
     from srflvm.cli.model_table import ModelTable
 
-    found = ModelTable.open(data, model, reading, output)
+    found = ModelTable.open(data, model, reading, output, unknown_levels)
     table = found.table
     if table.shape[0] != n_rows:
         raise DataError(
             f"{data} has {table.shape[0]} rows, but the model was fitted to {n_rows}. Give those rows."
         )
     ids = None if table.ids is None else np.array([str(name) for name in table.ids])
-    return {"data": table.values[:, found.order], "ids": ids}
+    return {"data": found.values, "ids": ids}

@@ -17,7 +17,7 @@ from srflvm.data.tables.formats import check_input, open_table
 from srflvm.storage.atomic import check_target, whole_file
 
 if TYPE_CHECKING:
-    from srflvm.data.tables.table import Table
+    from srflvm.cli.model_table import ModelTable
 
 _MODEL, _PROCESSES = "The model", "Several processes"
 
@@ -28,8 +28,8 @@ _MOST_PORTS_TRIED = 5
 def fit(
     data: options.Data,
     target: options.Target = Path("model.srflvm"),
-    components: Annotated[int, typer.Option(min=1, help="Latent dimensions.", rich_help_panel=_MODEL)] = 2,
-    likelihood: options.Likelihood = "gaussian",
+    components: options.Components = 2,
+    likelihood: options.Likelihood = "auto",
     column: options.Column = None,
     frequencies: options.Frequencies = None,
     batch_size: Annotated[
@@ -40,6 +40,9 @@ def fit(
     id_column: options.IdColumn = None,
     leave_out: options.LeaveOut = None,
     header: options.Header = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    missing: options.Missing = None,
     layer: options.Layer = None,
     checkpoint_dir: Annotated[
         Path | None, typer.Option(help="Folder for checkpoints; the same command goes on from there.")
@@ -101,7 +104,15 @@ def fit(
         {name: value for name, value in parameters.items() if value is not None},
         likelihood,
         column or [],
-        {"id_column": id_column, "leave_out": leave_out, "header": header, "layer": layer},
+        {
+            "id_column": id_column,
+            "leave_out": leave_out,
+            "header": header,
+            "layer": layer,
+            "delimiter": delimiter,
+            "decimal": decimal,
+            "missing": missing,
+        },
         {"quiet": quiet, "as_json": as_json},
     )
     if processes > 1:
@@ -139,7 +150,7 @@ class Job:
     data: str
     target: str
     parameters: dict[str, Any]
-    likelihood: str = "gaussian"
+    likelihood: str = "auto"
     by_column: list[str] = field(default_factory=list)
     reading: dict[str, Any] = field(default_factory=dict)
     printing: dict[str, bool] = field(default_factory=dict)
@@ -157,26 +168,31 @@ class Job:
 def fit_job(job: Job) -> int:
     """Fit, let the first process save the model, and return the exit code."""
     from srflvm import parallel
-    from srflvm.cli.columns import announce, choose_likelihoods
+    from srflvm.cli.columns import announce, choose_likelihoods, frame_options
+    from srflvm.cli.model_table import ModelTable
     from srflvm.estimator import SRFLVM
     from srflvm.parallel import launcher
 
     output = Output(**job.printing)
-    table = open_table(Path(job.data), options.read_options(**job.reading))
+    reading = options.read_options(**job.reading, **frame_options(job.likelihood, job.by_column))
+    table = open_table(Path(job.data), reading)
     likelihood = choose_likelihoods(table, job.likelihood, job.by_column)
-    announce(job.data, table, likelihood, output)
-    model: Any = SRFLVM(**job.parameters, likelihood=likelihood)
+    found = ModelTable.to_fit(table, likelihood)
+    announce(job.data, table, likelihood, found.schema, output)
+    model: Any = SRFLVM(**job.parameters, likelihood=found.likelihood_of_each(likelihood))
     started = time.perf_counter()
     with output.show_warnings(), output.progress_bar() as bar:
-        model.set_params(callbacks=[bar]).fit(table.data)
-    model.set_params(callbacks=None)
+        model.set_params(callbacks=[bar]).fit(found.data)
+    model.set_params(callbacks=None, likelihood=likelihood)
+    if found.schema is not None:
+        model.columns_ = found.schema
     seconds = time.perf_counter() - started
     if parallel.is_first():
         if model.interrupted_:
             output.warn("interrupted: the best state so far is kept.")
         with whole_file(Path(job.target)) as temporary:
             model.save(temporary)
-        facts = {"model": job.target, **_facts(model, table, seconds)}
+        facts = {"model": job.target, **_facts(model, found, seconds)}
         output.result(
             f"{job.target}: bound per entry {facts['elbo_per_entry']:.4f} after {model.n_iter_} sweeps, "
             f"{seconds:.1f} s",
@@ -185,19 +201,22 @@ def fit_job(job: Job) -> int:
     return launcher.INTERRUPTED if model.interrupted_ else 0
 
 
-def _facts(model: Any, table: Table, seconds: float) -> dict[str, Any]:
+def _facts(model: Any, found: ModelTable, seconds: float) -> dict[str, Any]:
     """Return facts about a fit for programs."""
-    n_entries = int(table.count_observed().sum())
+    from srflvm.cli.columns import column_facts
+
+    n_entries = int(found.count_observed().sum())
     return {
-        "rows": table.shape[0],
-        "columns": table.shape[1],
-        "components": int(model.n_components),
+        "rows": found.table.shape[0],
+        "columns": found.table.shape[1],
+        "components": int(model.n_components_),
         "elbo": model.elbo_,
         "elbo_per_entry": model.elbo_ / n_entries,
         "sweeps": model.n_iter_,
         "converged": model.converged_,
         "interrupted": model.interrupted_,
         "seconds": round(seconds, 3),
+        "taken_as": column_facts(found.schema),
     }
 
 

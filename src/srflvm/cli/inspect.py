@@ -11,9 +11,17 @@ from srflvm.cli.output import Output
 
 def inspect(model: options.Model, as_json: options.Json = False) -> None:
     """Check a model file and describe the model in it."""
-    facts = _facts(model, options.load_model(model))
+    fitted = options.load_model(model)
+
+    from srflvm.cli.columns import column_facts, column_lines
+
+    facts = _facts(model, fitted)
     width = max(map(len, facts))
     lines = [f"{name.replace('_', ' '):<{width}}  {_text(value)}" for name, value in facts.items()]
+    schema = getattr(fitted, "columns_", None)
+    if schema is not None:
+        lines = [*lines, "", *column_lines(schema)]
+    facts["taken_as"] = column_facts(schema)
     Output(as_json=as_json).result("\n".join(lines), facts, always=True)
 
 

@@ -12,6 +12,16 @@ if TYPE_CHECKING:
 
 _READING, _MODEL = "Reading the table", "The model"
 
+
+def _parse_components(text: str | int) -> int | str:
+    """Parse a number of components: a whole number, or auto."""
+    if str(text).lower() == "auto":
+        return "auto"
+    if not str(text).isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"{text!r} is neither a whole number of 1 or more nor auto.")
+    return int(text)
+
+
 Model = Annotated[Path, typer.Argument(help="A file that srflvm fit wrote.", show_default=False)]
 Data = Annotated[
     Path,
@@ -23,7 +33,10 @@ Data = Annotated[
 Target = Annotated[Path, typer.Option("--output", "-o", help="File to write; its name tells the format.")]
 IdColumn = Annotated[
     str | None,
-    typer.Option(help="Column of row ids; else the first, if it holds texts.", rich_help_panel=_READING),
+    typer.Option(
+        help="Column of row ids; else the first, if it has no name or its texts all differ.",
+        rich_help_panel=_READING,
+    ),
 ]
 LeaveOut = Annotated[
     list[str] | None,
@@ -40,12 +53,36 @@ Header = Annotated[
         rich_help_panel=_READING,
     ),
 ]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER",
+        help="What separates the fields of a text file, or the word tab; else this is detected.",
+        rich_help_panel=_READING,
+    ),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        metavar=". or ,",
+        help="What begins the decimals in a text file; else this is detected.",
+        rich_help_panel=_READING,
+    ),
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TEXT",
+        help="A further text for missing entries of a text file; may be repeated.",
+        rich_help_panel=_READING,
+    ),
+]
 Layer = Annotated[str | None, typer.Option(help="Layer of a .h5ad file; else X.", rich_help_panel=_READING)]
 Likelihood = Annotated[
     str,
     typer.Option(
-        help="Distribution of the entries: gaussian, student-t, bernoulli, binomial:TRIALS, poisson, "
-        "negative-binomial, ordinal, categorical or multinomial.",
+        help="Distribution of the entries: auto (by what each column holds), gaussian, student-t, bernoulli, "
+        "binomial:TRIALS, poisson, negative-binomial, ordinal, categorical or multinomial.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -55,10 +92,25 @@ Column = Annotated[
         metavar="NAME=LIKELIHOOD", help="Likelihood of one column; may be repeated.", rich_help_panel=_MODEL
     ),
 ]
+UnknownLevels = Annotated[
+    str | None,
+    typer.Option(
+        metavar="error|missing",
+        help="What to do with levels that the model has not seen; else as it was fitted.",
+        show_default=False,
+        rich_help_panel=_READING,
+    ),
+]
 Frequencies = Annotated[
     int | None, typer.Option(min=1, help="Number of frequencies.", rich_help_panel=_MODEL)
 ]
 MaxIter = Annotated[int | None, typer.Option(min=1, help="Most sweeps.", rich_help_panel=_MODEL)]
+Components = Annotated[
+    Any,
+    typer.Option(
+        parser=_parse_components, metavar="N|auto", help="Latent dimensions.", rich_help_panel=_MODEL
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
 Labels = Annotated[
     Path | None, typer.Option(help="A label for each row: a table, or a .npy array.", show_default=False)
@@ -93,12 +145,39 @@ def read_options(
     leave_out: list[str] | None,
     header: bool | None,
     layer: str | None,
-    keep: bool = False,
+    delimiter: str | None,
+    decimal: str | None,
+    missing: list[str] | None,
+    **more: Any,
 ) -> ReadOptions:
     """Return the options of a command for reading a table."""
     from srflvm.data.tables.table import ReadOptions
 
-    return ReadOptions(id_column, tuple(leave_out or ()), header, layer, keep)
+    if delimiter is not None:
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter.lower(), delimiter)
+        if len(delimiter) != 1 or delimiter in '\r\n"':
+            raise ValueError(f"--delimiter {delimiter!r} is not one character, nor the word tab.")
+    if decimal not in (None, ".", ","):
+        raise ValueError(f"--decimal {decimal!r} is neither a point nor a comma.")
+    if decimal is not None and decimal == delimiter:
+        raise ValueError(f"--delimiter and --decimal are both {decimal!r}. Give different ones.")
+    return ReadOptions(
+        id_column,
+        tuple(leave_out or ()),
+        header,
+        layer,
+        delimiter=delimiter,
+        decimal=decimal,
+        marks=frozenset(text.strip() for text in missing or ()),
+        **more,
+    )
+
+
+def check_unknown_levels(choice: str | None) -> str | None:
+    """Refuse a value of --unknown-levels that there is not."""
+    if choice not in (None, "error", "missing"):
+        raise ValueError(f"--unknown-levels {choice!r} is neither error nor missing.")
+    return choice
 
 
 def load_model(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from srflvm.cli import options
 from srflvm.cli.output import Output
-from srflvm.data.tables.formats import check_outputs, write_table
+from srflvm.data.tables.formats import check_outputs, refuse_texts, write_table
 
 
 def sample(
@@ -29,9 +30,13 @@ def sample(
 
     from srflvm.data.tables.table import Table
 
+    if hasattr(fitted, "columns_"):
+        # whatever library the model's frame was of
+        fitted.columns_ = replace(fitted.columns_, library="file")
     Y, Z = fitted.sample(rows, random_state=seed, return_latents=True)
     names = getattr(fitted, "feature_names_in_", None)
     drawn = Table.of(Y, None if names is None else list(names))
+    refuse_texts(target, drawn)
     write_table(target, drawn, escape_formulas=escape_formulas)
     if latents is not None:
         columns = [str(name) for name in fitted.get_feature_names_out()]

@@ -22,13 +22,18 @@ def score(
     id_column: options.IdColumn = None,
     leave_out: options.LeaveOut = None,
     header: options.Header = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    missing: options.Missing = None,
     layer: options.Layer = None,
+    unknown_levels: options.UnknownLevels = None,
     escape_formulas: options.EscapeFormulas = False,
     force: options.Force = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Print how probable the rows of a table are under a fitted model."""
+    options.check_unknown_levels(unknown_levels)
     check_outputs(target, force=force)
     check_input(data)
     fitted = options.load_model(model)
@@ -39,7 +44,8 @@ def score(
     from srflvm.data.tables.table import Table
 
     output = Output(quiet, as_json)
-    found = ModelTable.open(data, fitted, options.read_options(id_column, leave_out, header, layer), output)
+    reading = options.read_options(id_column, leave_out, header, layer, delimiter, decimal, missing)
+    found = ModelTable.open(data, fitted, reading, output, unknown_levels)
     with output.show_warnings():
         scores = fitted.score_samples(found.data)
     observed = found.count_observed()

@@ -10,7 +10,7 @@ import datetime
 import reprlib
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,10 +23,12 @@ from sklearn.utils.validation import check_array, validate_data
 from srflvm._typing import FloatArray
 from srflvm.data.encoding import LARGEST, Group, Layout
 from srflvm.data.files import open_source
+from srflvm.data.schema import Schema
 from srflvm.data.sources import (
     ArraySource,
     NamedTable,
     Source,
+    is_frame,
     listed,
     places_of,
     repeated,
@@ -34,12 +36,22 @@ from srflvm.data.sources import (
     with_columns,
 )
 from srflvm.exceptions import DataError, warn_caller
-from srflvm.likelihoods.columns import Choice, describe
+from srflvm.likelihoods.base import Likelihood
+from srflvm.likelihoods.columns import AUTO, OWN_UNITS, Choice, describe, standard_name
 
 
-def read_source(estimator: BaseEstimator, Y: Any, mask: Any = None, *, reset: bool) -> Source:
-    """Return Y as a source: an array that has been checked, or what is checked as it is read."""
+def read_source(
+    estimator: BaseEstimator, Y: Any, mask: Any = None, *, reset: bool, unknown_levels: str = "error"
+) -> Source:
+    """Return Y as a source: an array that has been checked, or what is checked as it is read.
+
+    Frames are read by the rule of `Schema`, which an estimator keeps as `columns_` when it is fitted to one.
+    """
     Y = _unpacked(Y)
+    if reset:
+        vars(estimator).pop("columns_", None)
+    if is_frame(Y) and (reset or hasattr(estimator, "columns_")):
+        return ArraySource(_read_frame(estimator, Y, mask, reset, unknown_levels))
     mapped = isinstance(Y, np.memmap) or getattr(Y, "mapped", False)
     is_plain = isinstance(Y, np.ndarray) and not mapped
     source = None if is_plain or (mapped and mask is not None) else open_source(Y)
@@ -54,6 +66,49 @@ def read_source(estimator: BaseEstimator, Y: Any, mask: Any = None, *, reset: bo
     _take_header(estimator, source, reset)
     names = getattr(estimator, "feature_names_in_", None)
     return _CheckedSource(source, names, fitting=reset, in_memory=mapped)
+
+
+def _read_frame(estimator: Any, frame: Any, mask: Any, reset: bool, unknown_levels: str) -> FloatArray:
+    """Return a frame as floats (n, M) with codes in the place of levels; a fit decides what columns are."""
+    validate_data(estimator, frame, reset=reset, skip_check_array=True)
+    if reset:
+        estimator.columns_ = Schema.of(frame, _given_kinds(estimator.likelihood, estimator.n_features_in_))
+    values = estimator.columns_.encode(frame, unknown_levels=unknown_levels)
+    fewest = 2 if reset else 1
+    if len(values) < fewest:
+        raise ValueError(
+            f"Y has {len(values)} sample(s) (shape={values.shape}) while a minimum of {fewest} is required "
+            f"by {type(estimator).__name__}."
+        )
+    if mask is not None:
+        values[_read_mask(mask, values.shape)] = np.nan
+    return _checked(values, getattr(estimator, "feature_names_in_", None), reset)
+
+
+def _given_kinds(likelihood: Any, n_columns: int) -> dict[Any, Any]:
+    """Return what the parameter `likelihood` says of columns, "auto" left out."""
+    if not isinstance(likelihood, Mapping):
+        likelihood = {tuple(range(n_columns)): likelihood}
+    return {key: single for key, single in likelihood.items() if standard_name(single) != AUTO}
+
+
+def automatic_likelihoods(estimator: Any, source: Source) -> list[Likelihood | str]:
+    """Return the likelihoods of columns for which the user has chosen none.
+
+    In a frame it is that of the column's kind, and numbers have a unit and a noise each. An array is one
+    matrix of numbers with one unit and one noise, unless some columns vary so much more than the others that
+    they plainly have other units.
+    """
+    schema = getattr(estimator, "columns_", None)
+    if schema is not None:
+        return [
+            OWN_UNITS if column.likelihood == "gaussian" else column.likelihood for column in schema.columns
+        ]
+    own_units = False
+    if getattr(source, "in_memory", False) and source.n_rows * source.n_columns <= _MOST_ENTRIES_WITH_UNITS:
+        first = source.read(0, min(source.n_rows, rows_at_once(source.n_columns)))
+        own_units = _differing_units(first) is not None
+    return [OWN_UNITS if own_units else "gaussian"] * source.n_columns
 
 
 def plain_table(Y: Any) -> tuple[Any, FloatArray]:
@@ -79,12 +134,17 @@ def read_data(estimator: BaseEstimator, Y: Any, mask: Any = None, *, reset: bool
         hidden = hidden | _read_mask(mask, values.shape)
     if np.any(hidden):
         values = np.where(hidden, np.nan, values)
+    return _checked(values, names, reset)
+
+
+def _checked(values: FloatArray, names: Any, reset: bool) -> FloatArray:
+    """Return numbers that a model can work with; refuse others, and warn of rows without an entry."""
     # one layout in memory, since sums round differently in another
     values = np.ascontiguousarray(values)
     _refuse_extremes(values, names)
     holes = np.isnan(values)
     if reset:
-        _refuse_empty_columns(holes.all(axis=0), names)
+        _refuse_empty_columns(np.asarray(holes.all(axis=0)), names)
     _warn_of_empty_rows(np.flatnonzero(holes.all(axis=1)).tolist())
     return values
 
@@ -513,33 +573,48 @@ def empty_rows_are_known() -> Iterator[None]:
 _LARGE_RATIO = 10.0
 
 
+# More entries than this are fitted in one unit: a unit for each column has a regression for each.
+_MOST_ENTRIES_WITH_UNITS = 1_000_000
+
+
 def warn_of_units(source: Source, choice: Choice, names: Sequence[str] | None) -> None:
     """Warn of continuous columns that vary far more than the others, which share one scale with them."""
     first = source.read(0, min(source.n_rows, rows_at_once(source.n_columns)))
     for likelihood, columns in choice:
-        if likelihood.has_units and len(columns) > 1:
+        if likelihood.has_units and getattr(likelihood, "scale", "shared") == "shared" and len(columns) > 1:
             _warn_of_group(first[:, columns], columns, names)
 
 
-def _warn_of_group(values: FloatArray, columns: np.ndarray, names: Sequence[str] | None) -> None:
+def _differing_units(values: FloatArray) -> tuple[float, int, int] | None:
+    """Return the ratio of the spreads of the widest and the middle column, and which they are.
+
+    None says that no column varies so much more than the others that these hardly count.
+    """
     with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of columns that are empty here
         spread = np.nan_to_num(np.nanstd(np.asarray(values, np.float64), axis=0), nan=0.0, posinf=np.inf)
     varying = np.flatnonzero(spread > 0.0)
     if len(varying) < 2 or not np.isfinite(spread).all():
-        return
+        return None
     order = varying[np.argsort(spread[varying])]
     middle, widest = order[(len(order) - 1) // 2], order[-1]
     wide = spread > _LARGE_RATIO * spread[middle]
     relative = spread / spread[widest]
     if np.sum(relative[wide] ** 2) > 0.5 * np.sum(relative**2):
-        ratio = spread[widest] / spread[middle]
+        return float(spread[widest] / spread[middle]), int(widest), int(middle)
+    return None
+
+
+def _warn_of_group(values: FloatArray, columns: np.ndarray, names: Sequence[str] | None) -> None:
+    found = _differing_units(values)
+    if found is not None:
+        ratio, widest, middle = found
         one, other = (describe(int(columns[place]), names) for place in (widest, middle))
         warn_caller(
             f"Columns of Y have very different units: {one} varies {ratio:.0f} times as much as {other}. "
             "Continuous columns share one scale, so that little is learned of those that vary less. "
-            "Standardise them first, for example by sklearn.preprocessing.StandardScaler. "
-            "(SRFLVMImputer does so itself.)"
+            "Use likelihood=srflvm.likelihoods.Gaussian(noise='column', scale='column'), or standardise "
+            "them first, for example by sklearn.preprocessing.StandardScaler."
         )
 
 

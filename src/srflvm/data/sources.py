@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -210,6 +211,24 @@ def take_by_reading(source: Source, index: np.ndarray, largest_gap: int) -> Floa
     ends = np.flatnonzero((np.diff(index) > largest_gap) | (np.diff(piece) > 0)) + 1
     parts = [source.read(run[0], run[-1] + 1)[run - run[0]] for run in np.split(index, ends)]
     return np.concatenate(parts)
+
+
+# Types of data frames, by the names of their libraries: the module that holds the type, and its name.
+_FRAMES = {
+    "pandas": ("pandas", "DataFrame"),
+    "polars": ("polars", "DataFrame"),
+    "pyarrow": ("pyarrow", "Table"),
+    "file": ("srflvm.data.tables.frame", "Frame"),
+}
+
+
+def is_frame(Y: Any, library: str | None = None) -> bool:
+    """Tell whether Y is a data frame of a library, by default of any, without importing it.
+
+    "file" is the library of the frames that the command line reads from files.
+    """
+    kinds = _FRAMES.values() if library is None else [_FRAMES[library]]
+    return any(isinstance(Y, getattr(sys.modules.get(module), name, ())) for module, name in kinds)
 
 
 MOST_LISTED = 5

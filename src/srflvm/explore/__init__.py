@@ -37,10 +37,10 @@ def write_page(
 ) -> Path:
     """Write a page that shows the latents of the training rows and decodes live wherever one points.
 
-    The page decodes `model.inverse_transform(Z, return_std=True)` to 1e-4 of a column's standard deviation.
-    Latents, frequencies and weights are shipped in single precision. Covariances of the weights are 16-bit
-    integers where this moves no variance of the function by more than 5e-5, else in single precision.
-    Columns of a likelihood that has no decoder in the browser are named in the page and not shown.
+    The page decodes the means and standard deviations of `model.decode(Z)`, to 1e-4 of a column's standard
+    deviation. Latents, frequencies and weights are shipped in single precision. Covariances of the weights
+    are 16-bit integers where this moves no variance of the function by more than 5e-5, else in single
+    precision. Columns of a likelihood that has no decoder in the browser are named in the page and not shown.
 
     Parameters
     ----------
@@ -49,8 +49,9 @@ def write_page(
     path : str or path
         The HTML file to write. It appears whole or not at all; an older file is replaced.
     data : array-like of shape (N, M), default=None
-        The training rows, to colour by their values and to export them; NaN where not observed. Without
-        them, columns are coloured by what the model decodes at each row.
+        The training rows, to colour by their values and to export them; NaN where not observed. Levels of a
+        data frame are shown as their codes. Without the rows, columns are coloured by what the model decodes
+        at each of them.
     labels : array-like of shape (N,), default=None
         Classes or numbers to colour by; None and NaN are allowed.
     ids : array-like of shape (N,), default=None

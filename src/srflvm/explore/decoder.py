@@ -1,9 +1,12 @@
 """Decoder of a page: the posterior as blocks of numbers from which the browser decodes a latent point.
 
-At a point z with features phi (a constant feature of one comes last), the function of channel c has mean
-level_c + phi'w_c and variance phi'V_c phi; Gaussian data share one V. A *link* describes
-`Likelihood.moments`, the mean and variance of y given f, with everything learned put into plain numbers. The
-browser averages it over f with the nodes that Python uses.
+At a point z with features phi (waves, the scaled z of an affine part, a constant of one), the function of
+channel c has mean level_c + phi'w_c and variance phi'V_c phi; Gaussian data share one V. The page shows that
+variance as a share of the prior's: `relative_variance_form` takes phi'phi to be 2, as it is without an affine
+part, and the page divides by phi'phi / 2.
+
+A *link* describes `Likelihood.moments`, the mean and variance of y given f, with everything learned put into
+plain numbers. The browser averages it over f with the nodes that Python uses.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from srflvm.explore.packing import base64_length, pack_array
 from srflvm.likelihoods import counts, gaussian, ordinal, student_t, trials
 from srflvm.likelihoods.base import HERMITE_NODES, HERMITE_WEIGHTS, Likelihood, Units
 from srflvm.numerics import packed_symmetric
-from srflvm.numerics.features import with_constant
 from srflvm.numerics.jit import in_float64
 from srflvm.posterior.base import Posterior
 
@@ -57,8 +59,8 @@ class Decoder:
     def channel_bytes(self) -> int:
         """Return the length of a channel in a page."""
         own = 0 if self.posterior.shares_covariance else self.packed.shape[1] * np.dtype(self.kind).itemsize
-        features = 2 * len(self.posterior.frequencies) + 1
-        return base64_length(4 * features) + base64_length(own) + _TEXT_OF_A_CHANNEL
+        n_features = len(self.posterior.function.weights)
+        return base64_length(4 * n_features) + base64_length(own) + _TEXT_OF_A_CHANNEL
 
     @property
     def common_bytes(self) -> int:
@@ -89,6 +91,7 @@ class Decoder:
         every = np.concatenate(channels) if channels else np.zeros(0, int)
         return {
             "frequencies": pack_array(function.frequencies, "float32"),
+            "affine": pack_array(function.affine, "float64"),
             "weights": pack_array(np.asarray(function.weights).T[every], "float32"),
             "level": pack_array(np.asarray(function.level)[every], "float64"),
             "nodes": pack_array(HERMITE_NODES, "float64"),
@@ -113,11 +116,15 @@ class Decoder:
 
 
 def _may_be_rounded(posterior: Posterior, packed: FloatArray, latents: FloatArray) -> bool:
-    """Return whether rounding the largest covariances moves the variance of f at the latents little."""
+    """Return whether rounding the largest covariances moves the variance of f little.
+
+    It is compared at the latents, and twice as far out, where the features of an affine part are larger.
+    """
     worst = np.argsort(np.max(np.abs(packed), axis=1))[-_CHECKED_CHANNELS:]
     step = _steps(packed[worst])[:, None]
     error = step * np.round(packed[worst] / step) - packed[worst]
-    moved = packed_symmetric.quadratic_forms(with_constant(posterior.features(latents)), error)
+    features = posterior.function.features(np.concatenate([latents, 2.0 * latents]))
+    moved = packed_symmetric.quadratic_forms(features, error)
     return bool(np.max(np.abs(moved)) <= _LARGEST_VARIANCE_ERROR)
 
 

@@ -11,8 +11,8 @@ from scipy import sparse
 
 from srflvm._typing import FloatArray
 from srflvm._version import __version__
-from srflvm.data.reading import read_data, with_names_of
-from srflvm.data.sources import SparseSource
+from srflvm.data.reading import read_data, read_source, with_names_of
+from srflvm.data.sources import SparseSource, is_frame
 from srflvm.exceptions import DataError
 from srflvm.explore.decoder import Decoder
 from srflvm.explore.packing import LARGEST_SINGLE, base64_length, pack_array, pack_codes, sound_text
@@ -261,10 +261,7 @@ def _training_rows(model: Any, data: Any) -> FloatArray | None:
     """Return the data as floats with NaN for missing entries."""
     if data is None:
         return None
-    if sparse.issparse(data):
-        source = SparseSource(data, what="data")
-        data = source.read(0, source.n_rows)
-    values = read_data(model, with_names_of(model, data), reset=False)
+    values = _read_rows(model, data)
     n_rows = len(model.embedding_)
     if len(values) != n_rows:
         raise DataError(
@@ -273,6 +270,17 @@ def _training_rows(model: Any, data: Any) -> FloatArray | None:
         )
     _refuse_large_entries(values)
     return values
+
+
+def _read_rows(model: Any, data: Any) -> FloatArray:
+    """Read rows for a fitted model; levels of a frame's columns are read as their codes."""
+    if is_frame(data) and hasattr(model, "columns_"):
+        frame = read_source(model, data, reset=False)
+        return frame.read(0, frame.n_rows)
+    if sparse.issparse(data):
+        source = SparseSource(data, what="data")
+        data = source.read(0, source.n_rows)
+    return read_data(model, with_names_of(model, data), reset=False)
 
 
 def _refuse_large_entries(values: FloatArray) -> None:

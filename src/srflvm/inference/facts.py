@@ -111,8 +111,15 @@ class Survey:
         return cls(n_observed, np.stack([smallest, largest]), first_row, levels)
 
     def resolved(self, choice: Choice) -> Choice:
-        """Fill in all that likelihoods take from their columns, such as the levels."""
-        return Choice((one.resolve(self._examples(columns)), columns) for one, columns in choice)
+        """Fill in what likelihoods take from all entries of their columns, such as the levels.
+
+        What columns with units take from theirs, such as steps between values, rows that are drawn tell, and
+        their extremes do not.
+        """
+        return Choice(
+            (one if one.has_units else one.resolve(self._examples(columns)), columns)
+            for one, columns in choice
+        )
 
     def _examples(self, columns: np.ndarray) -> FloatArray:
         """Return the smallest and largest entries of columns, and below them all levels, padded with NaN."""

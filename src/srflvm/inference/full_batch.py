@@ -21,6 +21,7 @@ from srflvm.inference.result import Fall, FitResult
 from srflvm.model.elbo import (
     STEPS_PER_SWEEP,
     Settings,
+    StartingPoint,
     build_model,
     cholesky_factor,
     free_factor,
@@ -137,6 +138,8 @@ class _Attempt:
 
     def select_start(self) -> tuple[_Candidate, dict[str, float]]:
         """Return the best candidate among the starts asked for, and the bounds that all of them reached."""
+        if self.options.has_affine:
+            return self._compare(self._start_names())
         if self.problem.n_rows > self.options.n_landmarks and self.options.init_name in LANDMARK_STARTS:
             return self._begin_from_landmarks()
         pilot = self.problem.pilot()
@@ -153,6 +156,8 @@ class _Attempt:
         names = [self.options.init_name]
         if names == ["auto"]:
             names = starts.automatic_starts(self.problem.n_rows, self.options.n_components)
+            if self.options.has_affine and self.problem.n_rows > self.options.n_landmarks:
+                names = ["pca"]
         repeats = [""] + [f" {number}" for number in range(2, self.options.n_init + 1)]
         return [f"{name}{again}" for again in repeats for name in names]
 
@@ -161,6 +166,14 @@ class _Attempt:
         if kind == "array":
             return np.asarray(self.options.init, dtype=np.float64)
         return starts.LATENTS[kind](self.problem.working, self.options.n_components, self.rng)
+
+    def _begin_named(self, name: str) -> _Candidate:
+        """Begin at a start given by its name; with an affine part, PCA is Bayesian."""
+        if name.split()[0] == "pca":
+            point = self.problem.linear_start(self.options.n_components, self.rng)
+            if point is not None:
+                return self._begin_at_point(replace(point, name=name))
+        return self._begin_at(name, self._starting_latents(name))
 
     def _begin_at(self, name: str, latents: FloatArray) -> _Candidate:
         options = self.options
@@ -172,6 +185,10 @@ class _Attempt:
             n_frequencies=options.n_frequencies,
             smallest_ratio=smallest_ratio(self.problem.n_rows, options.dtype),
         )
+        return self._begin_at_point(point)
+
+    def _begin_at_point(self, point: StartingPoint) -> _Candidate:
+        options = self.options
         state = initial_state(
             point,
             self.rng,
@@ -181,7 +198,7 @@ class _Attempt:
             latent_covariance_type=options.latent_covariance_type,
             dtype=options.dtype,
         )
-        return self._begin(name, state | self.problem.layer_state(point, self.rng, options))
+        return self._begin(point.name, state | self.problem.layer_state(point, self.rng, options))
 
     def _begin(self, name: str, state: bcd.State) -> _Candidate:
         key = jax.random.key(self.rng.randint(2**31 - 1), impl="rbg")
@@ -258,7 +275,7 @@ class _Attempt:
     def _first_round(self, names: list[str]) -> list[_Candidate]:
         candidates: list[_Candidate] = []
         for name in names:
-            candidate = self._begin_at(name, self._starting_latents(name))
+            candidate = self._begin_named(name)
             candidates.append(self._round(candidate) if len(names) > 1 else candidate)
             if candidates[-1].run.ended_early:
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from srflvm._typing import FloatArray
 from srflvm.exceptions import DataError, check_choice, check_count, check_positive
 from srflvm.inference.progress import Callback
-from srflvm.likelihoods.columns import INFERENCES, check_likelihood
+from srflvm.likelihoods.columns import AUTO, INFERENCES, Choice, check_likelihood
 from srflvm.model.spectral import SAMPLERS
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ class Params:
     """Hold the parameters of a fit; `SRFLVM` documents them. `check` refuses what no fit can work with."""
 
     n_components: Any = 2
-    likelihood: Any = "gaussian"
+    likelihood: Any = AUTO
+    affine: Any = AUTO
     inference: Any = "auto"
     size_factors: Any = "auto"
+    unknown_levels: Any = "error"
     n_frequencies: Any = "auto"
     n_mixture: Any = 10
     frequency_sampling: Any = "mixture"
@@ -60,13 +62,22 @@ class Params:
 
     def check(self) -> Params:
         """Refuse parameters that can be judged without data, and return the others as they are."""
-        for name in ("n_components", "n_mixture", "n_samples", "n_init"):
+        for name in ("n_mixture", "n_samples", "n_init"):
             check_count(name, getattr(self, name))
-        for name, other in {"max_iter": ("auto",), "batch_size": ("auto", None)}.items():
+        open_ones = {"n_components": ("auto",), "max_iter": ("auto",), "batch_size": ("auto", None)}
+        for name, other in open_ones.items():
             if getattr(self, name) not in other:
                 check_count(name, getattr(self, name))
         check_likelihood(self.likelihood)
         check_choice("inference", self.inference, INFERENCES)
+        if self.affine is not True and self.affine is not False:
+            check_choice("affine", self.affine, (AUTO,))
+        if self.affine is True and self.inference not in ("auto", "sites"):
+            raise ValueError(
+                f"affine=True is for inference='auto' or 'sites', and inference={self.inference!r} has no "
+                "affine part. Set affine=False."
+            )
+        check_choice("unknown_levels", self.unknown_levels, ("error", "missing"))
         if self.size_factors is not None:
             check_choice("size_factors", self.size_factors, ("auto", "totals", "ratios"))
         check_choice("frequency_sampling", self.frequency_sampling, tuple(SAMPLERS))
@@ -87,6 +98,17 @@ class Params:
         if not isinstance(self.checkpoint_dir, str | os.PathLike | None):
             raise ValueError(f"checkpoint_dir={self.checkpoint_dir!r} must be the path of a folder, or None.")
         return self
+
+    def resolved(self, choice: Choice, n_components: int) -> Params:
+        """Return the parameters with what depends on the columns decided.
+
+        Left open, tables of several kinds of columns, or of columns in units of their own, have an affine
+        part: most of what their columns have in common is linear, and the kernel has the rest to explain.
+        """
+        affine = self.affine
+        if affine == AUTO:
+            affine = choice.is_table and self.inference in ("auto", "sites")
+        return replace(self, n_components=n_components, affine=affine)
 
     def _check_dtype(self) -> None:
         try:
@@ -144,6 +166,7 @@ class Options:
     n_landmarks: int
     learning_rate: float
     dtype: np.dtype
+    has_affine: bool = False
     callbacks: tuple[Callback, ...] = ()
     checkpoints: Checkpoints | None = None
     stage: str = "fit"

@@ -37,6 +37,9 @@ MOST_FREQUENCIES = 300
 # With a site for every entry a step costs columns times the square of the frequencies.
 MOST_FREQUENCIES_WITH_SITES = 50
 
+# An affine part explains what is smooth, and few waves what is left: more of them predicted no better.
+FREQUENCIES_BESIDE_AFFINE = 25
+
 # More rows than this: a neighbour start is usually made on a random subset whose model embeds the others. In
 # batches fewer where every entry has a site, since steps cost far more there.
 MOST_LANDMARKS = 5000
@@ -44,6 +47,10 @@ MOST_LANDMARKS_WITH_SITES = 2000
 
 # Rows of a batch if none are asked for: whole chunks of the programs that embed rows.
 USUAL_BATCH = 2048
+
+# A fit with an affine part makes as many sweeps as visit so many observed entries, within bounds: those of
+# small tables cost little.
+_ENTRIES_OF_SWEEPS = 2_000_000
 
 # Below so many rows sweeps cost little, and more of them are made.
 _FEW_ROWS = 1000
@@ -100,6 +107,11 @@ class FitPlan:
         return choice.route(self.params.inference)
 
     @property
+    def has_affine(self) -> bool:
+        """Tell whether the latents themselves are among the features."""
+        return self.params.affine is True and self.kind is FitKind.SITES
+
+    @property
     def n_landmarks(self) -> int:
         """Return on how many rows a start is made, if there are more."""
         is_reduced = self.batching is not None and self.kind is FitKind.SITES
@@ -128,7 +140,9 @@ class FitPlan:
         layout = replace(layout, size_method=layout.choose_size_method(params.size_factors, Y))
         log_sizes = data.log_sizes(Y, slice(None), layout)
         route = self.route(data.choice)
-        return SiteProblem.of(Y, layout, log_sizes, params.compression, params.n_components, route)
+        return SiteProblem.of(
+            Y, layout, log_sizes, params.compression, params.n_components, route, self.has_affine
+        )
 
     def options(self, problem: Problem, checkpoints: Checkpoints | None = None) -> Options:
         """Resolve all parameters for a problem of all rows."""
@@ -173,6 +187,7 @@ class FitPlan:
             n_landmarks=_n_landmarks(params),
             learning_rate=self._learning_rate(problem),
             dtype=np.dtype(params.dtype),
+            has_affine=self.has_affine,
             callbacks=callbacks,
             checkpoints=checkpoints,
             fewest_share=self._fewest_share(problem, max_iter),
@@ -184,6 +199,8 @@ class FitPlan:
         Where the evidence is exact, gradients are good enough for long steps, and few sweeps do.
         """
         fewest = 12 if self.kind is FitKind.COMPLETE_GAUSSIAN else 25
+        if self.has_affine:
+            return int(np.clip(_ENTRIES_OF_SWEEPS // problem.n_entries, fewest, 8 * fewest))
         return int(np.clip(_FEW_ROWS * fewest // problem.n_rows, fewest, 4 * fewest))
 
     def _fewest_share(self, problem: Problem, max_iter: int | str) -> float:
@@ -244,7 +261,7 @@ def plan_fit(params: Params, facts: DataFacts, communicator: Communicator) -> Fi
 
 
 def _may_be_exact(params: Params, is_plain: bool) -> bool:
-    return is_plain and params.inference == "auto"
+    return is_plain and params.inference == "auto" and params.affine is not True
 
 
 def _plan_batching(params: Params, facts: DataFacts, kind: FitKind) -> Batching | None:
@@ -308,6 +325,8 @@ def _n_frequencies(params: Params, n_rows: int, kind: FitKind) -> int:
     """Return the number of frequencies of a fit of so many rows."""
     if params.n_frequencies != "auto":
         return int(params.n_frequencies)
+    if kind is FitKind.SITES and params.affine is True:
+        return FREQUENCIES_BESIDE_AFFINE
     most = MOST_FREQUENCIES_WITH_SITES if kind is FitKind.SITES else MOST_FREQUENCIES
     return min(int(np.clip(n_rows // 4, 25, MOST_FREQUENCIES)), most)
 

@@ -76,6 +76,7 @@ class FitResult:
             "_posterior": self.posterior,
             "_state": state,
             "_stream": self.stream,
+            "n_components_": int(self.embedding.mean.shape[1]),
             "n_samples_seen_": self.stream.sums.n_rows if self.stream else len(self.embedding.mean),
             "embedding_": self.embedding.mean,
             "embedding_std_": self.embedding.std,

@@ -41,7 +41,7 @@ from srflvm.inference.problems.gaussian import frozen_statistics, smallest_froze
 from srflvm.likelihoods.base import Likelihood
 from srflvm.model.sites import LARGEST_PARAMETER_STEP, Function, better_amplitude, parameter_slopes
 from srflvm.numerics import packed_symmetric, site_regression
-from srflvm.numerics.features import cubature_points, fourier_features, with_constant
+from srflvm.numerics.features import cubature_points
 from srflvm.numerics.jit import in_float64
 from srflvm.numerics.shared_regression import Statistics, posterior_weights
 from srflvm.posterior.base import Posterior
@@ -277,7 +277,7 @@ class SiteStatistics:
         with in_float64():
             for some_points, rows in PaddedChunks(n_rows, size).cut((points, filled)):
                 flat = np.moveaxis(np.asarray(some_points), 1, 0).reshape(n_points * size, -1)
-                features = with_constant(fourier_features(flat, posterior.frequencies))
+                features = posterior.layer_features(flat)
                 part = _sums_of_groups(posterior, jnp.asarray(features, self.dtype), rows)
                 total = part if total is None else jax.tree.map(np.add, total, part)
         assert total is not None

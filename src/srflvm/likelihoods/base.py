@@ -146,6 +146,10 @@ class Likelihood:
                 f"Entries of {self.name!r} columns are not scored one by one: use score_samples."
             )
 
+    def level_codes(self, n_columns: int) -> list[FloatArray]:
+        """Return the codes that entries of each of the columns can have; none if they are not levels."""
+        return []
+
     def units(self, Y: FloatArray) -> Units:
         """Return location and scale of the raw columns."""
         return Units(np.zeros(Y.shape[1]), np.ones(Y.shape[1]))

@@ -36,8 +36,12 @@ ROUTES = ("sites", "polya_gamma", "polya_gamma_sampled")
 INFERENCES = ("auto", *ROUTES, "gradient")
 
 
-# The likelihood for which all columns share one regression.
+# The likelihood for which all columns share one regression, and that of numbers in units of their own.
 _PLAIN = Gaussian()
+OWN_UNITS = Gaussian(noise="column", scale="column")
+
+# The value of the parameter `likelihood` that leaves the choice to the data.
+AUTO = "auto"
 
 
 class Choice(tuple[tuple[Likelihood, np.ndarray], ...]):
@@ -47,6 +51,11 @@ class Choice(tuple[tuple[Likelihood, np.ndarray], ...]):
     def is_plain_gaussian(self) -> bool:
         """Tell whether the shared regression applies: all columns are Gaussian with one noise."""
         return len(self) == 1 and self[0][0] == _PLAIN
+
+    @property
+    def is_table(self) -> bool:
+        """Tell whether columns are of several kinds, or in units of their own."""
+        return len(self) > 1 or self[0][0] == OWN_UNITS
 
     def check(self, Y: FloatArray, names: Sequence[str] | None, first_row: int = 0) -> None:
         """Refuse entries that their likelihoods cannot produce; Y are the rows from `first_row` on."""
@@ -72,14 +81,29 @@ class Choice(tuple[tuple[Likelihood, np.ndarray], ...]):
         return inference
 
 
-def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
-    """Return the likelihoods and their columns that the parameter `likelihood` describes."""
+def choose(
+    value: Any,
+    n_columns: int,
+    names: Sequence[str] | None,
+    automatic: Sequence[Likelihood | str] | None = None,
+) -> Choice:
+    """Return the likelihoods and their columns that the parameter `likelihood` describes.
+
+    `automatic` are those of columns for which it says "auto" or nothing; the plain Gaussian if not given.
+    """
     if not isinstance(value, Mapping):
-        return Choice([(as_likelihood(value), np.arange(n_columns))])
+        different = set(automatic or [_PLAIN]) if standard_name(value) == AUTO else ()
+        if len(different) <= 1:
+            single = value if not different else different.pop()
+            return Choice([(as_likelihood(single), np.arange(n_columns))])
+        value = {}
+    left = dict(enumerate([_PLAIN] * n_columns if automatic is None else automatic))
     groups: dict[Any, tuple[Likelihood, list[int]]] = {}
     owner: dict[int, Any] = {}
     places = _places(names)
     for key, single in value.items():
+        if standard_name(single) == AUTO:
+            continue
         likelihood = as_likelihood(single)
         for column in _columns(key, n_columns, places):
             if column in owner:
@@ -89,9 +113,10 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
             owner[column] = key
             together = key if _is_for_its_columns_alone(likelihood) else likelihood
             groups.setdefault(together, (likelihood, []))[1].append(column)
-    for column in range(n_columns):
+    for column, single in left.items():
         if column not in owner:
-            raise ValueError(f"likelihood has no entry for {describe(column, names)}: give every column one.")
+            likelihood = as_likelihood(single)
+            groups.setdefault(likelihood, (likelihood, []))[1].append(column)
     chosen = [
         (likelihood, np.array(_in_order(likelihood, columns))) for likelihood, columns in groups.values()
     ]
@@ -101,7 +126,8 @@ def choose(value: Any, n_columns: int, names: Sequence[str] | None) -> Choice:
 def check_likelihood(value: Any) -> None:
     """Refuse a parameter `likelihood` that no data can make valid."""
     for single in value.values() if isinstance(value, Mapping) else [value]:
-        as_likelihood(single)
+        if standard_name(single) != AUTO:
+            as_likelihood(single)
 
 
 def as_likelihood(value: Any) -> Likelihood:
@@ -113,7 +139,7 @@ def as_likelihood(value: Any) -> Likelihood:
         return _made_by_name(name)
     listed = ", ".join(repr(name) for name in LIKELIHOODS)
     raise ValueError(
-        f"likelihood={value!r} is not known. Choose one of {listed}, an instance of a class of "
+        f"likelihood={value!r} is not known. Choose 'auto', one of {listed}, an instance of a class of "
         "srflvm.likelihoods, or a mapping from columns to these."
     )
 

@@ -117,6 +117,11 @@ class Ordinal(Likelihood):
                 "Use NaN for an entry of another level, or fit to data that have it.",
             )
 
+    def level_codes(self, n_columns: int) -> list[FloatArray]:
+        if self.levels is None:
+            return [np.arange(float(self._n_levels()))] * n_columns
+        return [np.asarray(own, np.float64) for own in self.levels]
+
     def resolve(self, Y: FloatArray) -> Ordinal:
         if self.n_levels is not None or self.levels is not None:
             return self

@@ -47,6 +47,9 @@ class Bernoulli(Likelihood):
     has_polya_gamma: ClassVar[bool] = True
     working_gain: ClassVar[float] = 4.0
 
+    def level_codes(self, n_columns: int) -> list[FloatArray]:
+        return [np.arange(2.0)] * n_columns
+
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
         refuse(
             ~np.isnan(Y) & (Y != 0.0) & (Y != 1.0),
@@ -213,6 +216,9 @@ class Categorical(Bernoulli):
                 "the codes of a column are 0 to its number of categories less one",
                 f"Recode it, or give larger n_categories than {self.n_categories}.",
             )
+
+    def level_codes(self, n_columns: int) -> list[FloatArray]:
+        return [np.arange(float(number)) for number in self._categories(n_columns)]
 
     def resolve(self, Y: FloatArray) -> Categorical:
         if self.n_categories is not None:

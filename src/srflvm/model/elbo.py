@@ -42,13 +42,20 @@ class Settings:
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """Start of a run: latents (N, Q), and the scales found for them."""
+    """Start of a run: latents (N, Q), and the scales found for them.
+
+    `noise / ratio` is the variance of the function on the working scale. A start of a model with an affine
+    part also has the standard deviations (Q,) of slopes on that scale, and Cholesky factors (N, Q, Q) of q(X)
+    if it knows them.
+    """
 
     name: str
     latents: FloatArray
     frequency_scale: float
     noise: float
     ratio: float
+    slopes: FloatArray | None = None
+    cholesky: FloatArray | None = None
 
 
 def initial_state(
@@ -65,13 +72,15 @@ def initial_state(
     n_rows, n_latent = start.latents.shape
     spread = np.log(start.frequency_scale) + np.linspace(-0.7, 0.7, n_mixture) * (n_mixture > 1)
     log_stds = np.repeat(spread[:, None], n_latent, axis=1)
-    latent_log_stds = np.full((n_rows, n_latent), _LATENT_LOG_STD)
+    latent_factor = _factor(np.full((n_rows, n_latent), _LATENT_LOG_STD), latent_covariance_type)
+    if start.cholesky is not None:
+        latent_factor = free_factor(start.cholesky, latent_covariance_type == "diag")
     logits = 0.1 * rng.standard_normal((n_frequencies, n_mixture))
     counts = np.sum(softmax(logits, axis=1), axis=0)
     beyond = np.sum(counts) - np.cumsum(counts)
     return {
         "latent_mean": start.latents.astype(dtype),
-        "latent_factor": _factor(latent_log_stds, latent_covariance_type).astype(dtype),
+        "latent_factor": latent_factor.astype(dtype),
         "mixture_mean": 0.1 * rng.standard_normal((n_mixture, n_latent)),
         "mixture_factor": _factor(log_stds, covariance_type),
         "logits": logits,

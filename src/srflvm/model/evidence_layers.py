@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
@@ -28,11 +29,13 @@ from srflvm.model import chunked_evidence
 from srflvm.model.chunked_evidence import ChunkedTargets
 from srflvm.model.sites import DAMPING, Function, GroupState, better_amplitude, better_parameters
 from srflvm.numerics import site_regression
-from srflvm.numerics.features import fourier_features, with_constant
+from srflvm.numerics.features import fourier_features, layer_features
 from srflvm.numerics.shared_regression import Targets, predict_and_evidence
 
 # A visit moves fills this far towards the mean of f at the draw at hand, so that they average over draws.
 _FILL_STEP = 0.3
+
+_VISITS_PER_JOINT_STEP = 6
 
 # Data of the layers of groups of columns: of each group the rows, channels first, and the levels (c,).
 SiteData = tuple[tuple[GroupRows, Array], ...]
@@ -107,7 +110,11 @@ class _FeatureLayer(abc.ABC):
         self, key: Array, latents: Array, frequencies: Array, state: dict[str, Any], data: Any
     ) -> tuple[Array, dict[str, Any]]:
         """Estimate the expected log density of the data, and return the next carried entries."""
-        return self.at_features(key, fourier_features(latents, frequencies), state, data)
+        return self.at_features(key, self.features(latents, frequencies, state), state, data)
+
+    def features(self, latents: Array, frequencies: Array, state: dict[str, Any]) -> Array:
+        """Return the features (N, L) of the layer; with sites, a constant is among them."""
+        return layer_features(latents, frequencies, jnp.zeros(0, latents.dtype))
 
     @abc.abstractmethod
     def at_features(
@@ -127,6 +134,10 @@ class FillingLayer(_FeatureLayer):
 
     owns = ("log_noise", "log_ratio")
     carries = ("fill",)
+
+    def features(self, latents: Array, frequencies: Array, state: dict[str, Any]) -> Array:
+        """Return the Fourier features alone: columns are centred."""
+        return fourier_features(latents, frequencies)
 
     def at_features(
         self, key: Array, features: Array, state: dict[str, Any], data: IncompleteData
@@ -171,19 +182,31 @@ class SiteLayer(_FeatureLayer):
 
     Columns are independent given the features, so a random batch estimates the collapsed bound without bias.
     Batches run through a shuffled order: all columns are visited before any comes again.
+
+    With an affine part the latents themselves are among the features. Waves and each latent are multiplied
+    by a scale that is climbed by gradients, `log_affine` (1 + Q,): a latent of which no column is a linear
+    function ends with a small one, and so do the waves where all is linear.
     """
 
     groups: tuple[GroupPlan, ...]
     route: str = "sites"
+    has_affine: bool = False
 
-    owns = ()
     carries = ("sites", "parameters", "log_amplitude", "order", "visit")
+
+    @property
+    def owns(self) -> tuple[str, ...]:
+        """Return the entry of the affine part, if there is one."""
+        return ("log_affine",) if self.has_affine else ()
+
+    def features(self, latents: Array, frequencies: Array, state: dict[str, Any]) -> Array:
+        """Return waves, the scaled latents of an affine part, and the constant."""
+        return layer_features(latents, frequencies, affine_scales(state, latents.dtype))
 
     def at_features(
         self, key: Array, features: Array, state: dict[str, Any], data: SiteData
     ) -> tuple[Array, dict[str, Any]]:
         """Estimate the bound from a batch of columns, and bring their state up to date."""
-        features = with_constant(features)
         order_key, draw_key, *keys = jax.random.split(key, 2 + len(self.groups))
         order, picks = self._pick(order_key, state["order"], state["visit"])
         wholes = GroupState.of_groups(state)
@@ -204,14 +227,14 @@ class SiteLayer(_FeatureLayer):
             rows = all_rows.take_channels(pick)
             known = level[pick][:, None] + rows.offset
             here = Function(moments[0][mine], moments[1][mine], known, draw[mine])
-            bound, updated = self._group_terms(group_key, plan, rows, batch, here)
+            bound, updated = self._group_terms(group_key, plan, rows, batch, here, state["visit"])
             value += plan.scale * (bound - jnp.sum(divergences[mine]))
             new.append(updated._replace(log_amplitude=amplitudes[mine]))
         written = [whole.put(pick, part) for whole, pick, part in zip(wholes, picks, new, strict=True)]
         return value, GroupState.as_entries(written) | {"order": order, "visit": state["visit"] + 1}
 
     def _group_terms(
-        self, key: Array, plan: GroupPlan, rows: GroupRows, state: GroupState, here: Function
+        self, key: Array, plan: GroupPlan, rows: GroupRows, state: GroupState, here: Function, visit: Array
     ) -> tuple[Array, GroupState]:
         """Compute the expected log likelihood, with its gradient in the features, and the next state."""
         held = jax.tree.map(jax.lax.stop_gradient, here)
@@ -225,7 +248,7 @@ class SiteLayer(_FeatureLayer):
         surrogate = _linear_terms(now, here, rows.observed)
         value += surrogate - jax.lax.stop_gradient(surrogate)
         sites = state.move_sites(held.target_sites(local, rows.observed), DAMPING[self.route])
-        better, _ = better_parameters(plan.likelihood, rows, held, state.parameters)
+        better = _parameters_if_due(plan.likelihood, rows, held, state.parameters, visit)
         return value, state._replace(sites=sites, parameters=better)
 
     def _pick(
@@ -260,7 +283,6 @@ class GradientLayer(_FeatureLayer):
         self, key: Array, features: Array, state: dict[str, Any], data: SiteData
     ) -> tuple[Array, dict[str, Any]]:
         """Compute the bound, and better parameters and amplitudes."""
-        features = with_constant(features)
         value, parameters, amplitudes = jnp.zeros(()), [], []
         parts = zip(
             self.groups,
@@ -294,6 +316,35 @@ class GradientLayer(_FeatureLayer):
         surrogate = _linear_terms(local, here, rows.observed)
         better, _ = better_parameters(plan.likelihood, rows, held, learned)
         return value + surrogate - jax.lax.stop_gradient(surrogate), better
+
+
+def affine_scales(state: dict[str, Any], dtype: Any) -> Any:
+    """Return the scales (1 + Q,) of waves and latents among the features, or (0,) without an affine part.
+
+    Their squares sum to one: the size of the function is left to the amplitudes of columns.
+    """
+    if "log_affine" not in state:
+        return np.zeros(0, dtype)
+    log_scales = state["log_affine"]
+    xp = log_scales.__array_namespace__()
+    scales = xp.exp(log_scales - xp.max(log_scales))
+    return (scales / xp.sqrt(xp.sum(scales**2))).astype(dtype)
+
+
+def _parameters_if_due(
+    likelihood: Likelihood, rows: GroupRows, here: Function, learned: dict[str, Array], visit: Array
+) -> dict[str, Array]:
+    """Move the learned parameters uphill: a few at every visit, many at some of them only.
+
+    A joint step of many parameters, such as thresholds between levels, costs more than all else in a visit.
+    """
+    if len(learned) <= 2:
+        return better_parameters(likelihood, rows, here, learned)[0]
+    return jax.lax.cond(
+        visit % _VISITS_PER_JOINT_STEP == 0,
+        lambda: better_parameters(likelihood, rows, here, learned)[0],
+        lambda: learned,
+    )
 
 
 def _linear_terms(local: Expected, here: Function, observed: Array) -> Array:

@@ -67,8 +67,33 @@ def with_constant(features: Any) -> Any:
     return xp.concat([features, xp.ones((features.shape[0], 1), dtype=features.dtype)], axis=1)
 
 
-def jacobian(frequencies: Array, weights: Array, latents: Array) -> Array:
-    """Return the derivatives (n, Q, C) of phi(x)'weights in the latents (n, Q)."""
+def layer_features(latents: Any, frequencies: Any, affine: Any) -> Any:
+    """Return all features (n, L) of the linear layer: waves, scaled latents if there are any, a constant.
+
+    Parameters
+    ----------
+    latents : (n, Q)
+    frequencies : (F, Q)
+    affine : (1 + Q,), or (0,) for a layer without an affine part
+        Scale of the waves, and of each of the latents: prior standard deviations of their parts of f in units
+        of that of the constant.
+
+    The number of features is odd, as `packed_symmetric` needs it: behind an odd number of latents there is a
+    feature that is zero, whose weight stays at its prior.
+    """
+    waves = fourier_features(latents, frequencies)
+    if not len(affine):
+        return with_constant(waves)
+    xp = latents.__array_namespace__()
+    nothing = xp.zeros((latents.shape[0], latents.shape[1] % 2), dtype=waves.dtype)
+    return with_constant(xp.concat([affine[0] * waves, latents * affine[1:], nothing], axis=1))
+
+
+def jacobian(frequencies: Array, weights: Array, latents: Array, affine: Any = ()) -> Array:
+    """Return the derivatives (n, Q, C) of the features times weights in the latents (n, Q).
+
+    The weights (2F, C) of the waves are followed by those (Q, C) of an affine part, if there is one.
+    """
     features = fourier_features(latents, frequencies)
     n_frequencies = len(frequencies)
     sine, cosine = features[:, :n_frequencies], features[:, n_frequencies:]
@@ -76,7 +101,12 @@ def jacobian(frequencies: Array, weights: Array, latents: Array) -> Array:
     twice = jnp.concatenate([frequencies, frequencies])
     directions = slopes[:, None, :] * twice.T[None, :, :]
     n_rows, n_latent = latents.shape
-    return (directions.reshape(n_rows * n_latent, -1) @ weights).reshape(n_rows, n_latent, -1)
+    of_waves = directions.reshape(n_rows * n_latent, -1) @ weights[: 2 * n_frequencies]
+    derivatives = of_waves.reshape(n_rows, n_latent, -1)
+    if not len(affine):
+        return derivatives
+    slopes = affine[1:, None] * weights[2 * n_frequencies : 2 * n_frequencies + n_latent]
+    return affine[0] * derivatives + slopes
 
 
 # ---- averages over uncertain latents --------------------------------------------------------------

@@ -43,6 +43,14 @@ def low_rank_fill(Y: FloatArray, n_components: int) -> FloatArray:
     return filled
 
 
+def leading_directions(Y: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
+    """Return leading directions (M, k) of Y, NaN where missing, and the spread (k,) along each; k <= rank."""
+    filled = low_rank_fill(Y, rank)
+    rank = min(rank, *filled.shape)
+    _, singular, directions = _leading(filled - filled.mean(axis=0), rank)
+    return directions.T, singular / np.sqrt(len(filled))
+
+
 def _growing(rank: int) -> Iterator[int]:
     """Yield the number of directions of each round: from one by a quarter at a time, then all of them."""
     used = 1.0

@@ -245,6 +245,51 @@ class Posterior(abc.ABC):
             scores[rows, column] = np.log(table[rows, hidden[rows, column].astype(int)])
         return scores
 
+    # ---- levels -----------------------------------------------------------------------------------
+
+    @cached_property
+    def level_columns(self) -> dict[int, FloatArray]:
+        """Return the codes of the columns whose entries are levels: binary, ordinal and categorical ones."""
+        return {
+            int(column): codes
+            for group in self.layout.groups
+            for column, codes in zip(
+                group.columns, group.likelihood.level_codes(len(group.columns)), strict=False
+            )
+        }
+
+    def level_probabilities(
+        self, Y: FloatArray, log_sizes: FloatArray | None = None
+    ) -> dict[int, FloatArray]:
+        """Compute the probabilities (n, C) of the codes of each column that has levels, given raw rows.
+
+        An observed entry has its level for certain.
+        """
+        embedding = self.embed(Y, log_sizes)
+        tables = self.category_probabilities(embedding.mean, embedding.cholesky)
+        tables |= self._ordered_probabilities(embedding, [c for c in self.level_columns if c not in tables])
+        for column, codes in self.level_columns.items():
+            known = np.flatnonzero(~np.isnan(Y[:, column]))
+            tables[column][known] = Y[known, column, None] == codes
+        return {column: tables[column] for column in self.level_columns}
+
+    def _ordered_probabilities(self, embedding: Embedding, columns: list[int]) -> dict[int, FloatArray]:
+        """Compute the probabilities of the codes of columns that are one channel each, code by code."""
+        codes = {column: self.level_columns[column] for column in columns}
+        rows = np.full((len(embedding.mean), self.layout.n_columns), np.nan)
+        tables = {column: np.zeros((len(rows), len(own))) for column, own in codes.items()}
+        for place in range(max(map(len, codes.values()), default=0)):
+            for column, own in codes.items():
+                rows[:, column] = own[place] if place < len(own) else np.nan
+            log_density = entry_log_density(self, embedding, self.layout.encode(rows))
+            for group in self.layout.groups:
+                for column, values in zip(
+                    group.columns.tolist(), log_density[:, group.channels].T, strict=False
+                ):
+                    if column in codes and place < len(codes[column]):
+                        tables[column][:, place] = np.exp(values)
+        return {column: table / table.sum(axis=1, keepdims=True) for column, table in tables.items()}
+
     # ---- missing entries --------------------------------------------------------------------------
 
     def fill_missing(

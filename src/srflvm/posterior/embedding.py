@@ -39,7 +39,7 @@ from srflvm._typing import FloatArray
 from srflvm.data.encoding import GroupRows
 from srflvm.likelihoods.base import Expected, Likelihood
 from srflvm.numerics import packed_symmetric
-from srflvm.numerics.features import MOST_LATENTS, cubature_points, fourier_features, jacobian, with_constant
+from srflvm.numerics.features import MOST_LATENTS, cubature_points, jacobian, layer_features
 from srflvm.numerics.jit import in_float64, quickly_compiled
 from srflvm.numerics.newton import MOST_STEPS, Evaluate, Search, inverse_root
 from srflvm.posterior.chunks import Embedding, PaddedChunks
@@ -59,12 +59,13 @@ _MOST_CONVERTED = 5_000_000
 class FrozenFunction(NamedTuple):
     """Function at the posterior mean of its weights.
 
-    Frequencies are (F, Q), weights (L, C) with the constant's last, the level (C,); the learned parameters of
-    each group are in a dictionary. The weights' packed covariances (C, P) are there if every channel has its
-    own.
+    Frequencies are (F, Q), weights (L, C) with the constant's last, the level (C,), the scales of waves and
+    latents (1 + Q,), or (0,) without an affine part; the learned parameters of each group are in a
+    dictionary. The weights' packed covariances (C, P) are there if every channel has its own.
     """
 
     frequencies: Any
+    affine: Any
     weights: Any
     level: Any
     parameters: tuple[dict[str, Any], ...]
@@ -72,8 +73,11 @@ class FrozenFunction(NamedTuple):
 
     def values(self, latents: Any) -> Any:
         """Return f without offsets at latents (n, Q): (n, C)."""
-        features = with_constant(fourier_features(latents, self.frequencies))
-        return features @ self.weights + self.level
+        return self.features(latents) @ self.weights + self.level
+
+    def features(self, latents: Any) -> Any:
+        """Return all features (n, L) of the layer."""
+        return layer_features(latents, self.frequencies, self.affine)
 
 
 class AnchorIndex:
@@ -158,7 +162,8 @@ class _Objective:
 
     def hessian(self, latents: Array) -> Array:
         """Return I + J diag(lambda) J', (n, Q, Q)."""
-        slopes = jacobian(self.function.frequencies, self.function.weights[:-1], latents)
+        function = self.function
+        slopes = jacobian(function.frequencies, function.weights[:-1], latents, function.affine)
         weighted = slopes * self.precisions(latents)[:, None, :]
         identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
         return identity + jnp.einsum("nqc,nrc->nqr", weighted, slopes)
@@ -259,7 +264,7 @@ def _penalty_of_uncertain_weights(function: FrozenFunction, precisions: Array) -
     covariances = _summed_covariances(function.packed_covariance, len(function.weights), precisions)
 
     def penalty(latents: Array) -> tuple[Array, Array]:
-        features, pull = jax.vjp(lambda x: with_constant(fourier_features(x, function.frequencies)), latents)
+        features, pull = jax.vjp(function.features, latents)
         slope = jnp.einsum("nij,nj->ni", covariances, features)
         return 0.5 * jnp.sum(features * slope, axis=1), pull(slope)[0]
 

@@ -74,7 +74,8 @@ class GaussianPosterior(Posterior):
         n_columns = self.weights.shape[1]
         weights = np.concatenate([self.weights, np.zeros((1, n_columns))])
         parameters = {"log_noise": np.array([np.log(self.noise)])}
-        return FrozenFunction(self.frequencies, weights, np.zeros(n_columns), (parameters,))
+        affine, level = np.zeros(0), np.zeros(n_columns)
+        return FrozenFunction(self.frequencies, affine, weights, level, (parameters,))
 
     @property
     def packed_covariances(self) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from srflvm._typing import FloatArray
 from srflvm.data.encoding import GroupRows, Layout
 from srflvm.likelihoods.base import gauss_hermite
 from srflvm.numerics import packed_symmetric
-from srflvm.numerics.features import cubature_points, with_constant
+from srflvm.numerics.features import cubature_points, layer_features
 from srflvm.numerics.jit import in_float64
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
@@ -29,7 +29,8 @@ _CHANNELS_AT_ONCE = 256
 class SitePosterior(Posterior):
     """Posterior with weights (L, C), the constant's last, and packed covariances (C, P) of their own.
 
-    Levels and amplitudes are (C,); `parameters` are the learned parameters of each group of the `table`.
+    Levels and amplitudes are (C,); `parameters` are the learned parameters of each group of the `table`;
+    `affine` (1 + Q,) are the scales of waves and latents among the features, or (0,) if latents are not.
     """
 
     table: Layout
@@ -38,6 +39,7 @@ class SitePosterior(Posterior):
     level: FloatArray
     amplitude: FloatArray
     parameters: tuple[dict[str, FloatArray], ...]
+    affine: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     shares_covariance = False
 
@@ -46,7 +48,12 @@ class SitePosterior(Posterior):
 
     def _build_function(self) -> FrozenFunction:
         return FrozenFunction(
-            self.frequencies, self.weights, self.level, self.parameters, self.packed_covariance
+            self.frequencies,
+            self.affine,
+            self.weights,
+            self.level,
+            self.parameters,
+            self.packed_covariance,
         )
 
     @property
@@ -78,21 +85,27 @@ class SitePosterior(Posterior):
         amplitudes = tuple(np.log(self.amplitude[group.channels]) for group in self.layout.groups)
         return {"parameters": self.parameters, "log_amplitude": amplitudes}
 
+    def layer_features(self, latents: FloatArray) -> FloatArray:
+        """Compute all features (n, L) of the linear layer."""
+        return layer_features(latents, self.frequencies, self.affine)
+
     def function_moments(self, latents: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Compute mean and variance (n, C) of f, without offsets."""
-        features = with_constant(self.features(latents))
+        features = self.layer_features(latents)
         variance = packed_symmetric.quadratic_forms(features, self.packed_covariance.astype(np.float64)).T
         return features @ self.weights + self.level, np.maximum(variance, 0.0)
 
     def unknown_share(self, latents: FloatArray) -> FloatArray:
         """Compute the share of the function's prior variance that is left, a mean over channels, (n,)."""
         variances = [self.function_moments(latents[rows])[1] for rows in row_chunks(len(latents))]
-        return np.mean(np.concatenate(variances) / self.amplitude, axis=1)
+        # the prior variance is the amplitude times phi'phi, which is two without an affine part
+        squares = 0.5 * np.sum(self.layer_features(latents) ** 2, axis=1)
+        return np.mean(np.concatenate(variances) / self.amplitude, axis=1) / squares
 
     def relative_variance_form(self) -> FloatArray:
         """Return the packed form (P,) of the function's variance as a share of its prior variance."""
-        # the prior variance of f is the amplitude times phi'phi: one of the Fourier features, one of the
-        # constant
+        # without an affine part the prior variance of f is the amplitude times phi'phi = 2: one of the
+        # Fourier features, one of the constant
         return (1.0 / (2.0 * self.amplitude)) @ self.packed_covariance / len(self.amplitude)
 
     # ---- decoding ---------------------------------------------------------------------------------
@@ -209,7 +222,7 @@ class SitePosterior(Posterior):
     ) -> FloatArray:
         """Draw rows that might have been in the place of raw ones, with the constants of those rows."""
         encoded = self.layout.encode(Y, log_sizes)
-        f = with_constant(self.features(latents)) @ self._draw_weights(rng) + self.level
+        f = self.layer_features(latents) @ self._draw_weights(rng) + self.level
         return self._observe(f, encoded, rng)
 
     def _draw_weights(self, rng: np.random.RandomState) -> FloatArray:

@@ -10,7 +10,9 @@ from hypothesis.extra import numpy as hnp
 
 from srflvm.data.sources import ArraySource
 from srflvm.data.tables.formats import open_table, write_filled, write_table
+from srflvm.data.tables.frame import Entries, Frame, as_objects
 from srflvm.data.tables.table import ReadOptions, Table
+from srflvm.data.tables.text import _can_be_entry
 
 # A byte order mark at the beginning of a file is not part of its first name.
 ANY_TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=8)
@@ -72,6 +74,28 @@ def test_filled_text_tables_differ_in_missing_entries_only(table, ending, other,
     missing = np.isnan(table.values)
     found = write_and_open(kept, other, options_for(table), filled=np.full(missing.shape, number))
     assert_same(found, table.with_values(np.where(missing, number, table.values)))
+
+
+LEVELS = NAMES.filter(lambda text: not _can_be_entry(text) and text.lower() not in ("true", "false", "+"))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(LEVELS, LEVELS | st.none(), st.integers(-3, 3)), min_size=1, max_size=5),
+    st.lists(NAMES, min_size=3, max_size=3, unique=True),
+    ENDINGS,
+)
+def test_texts_come_back(rows, names, ending):
+    first, second, numbers = zip(*rows, strict=True)
+    parts = (Entries.of(first), Entries(as_objects(second), "string"), Entries.of(numbers))
+    table = Table(Frame(tuple(names), parts), names)
+    options = ReadOptions(header=True, frames="all", mixed=frozenset(names))
+    found = write_and_open(table, ending, options)
+    assert found.columns == names
+    assert found.frame[names[0]].tolist() == list(first)
+    assert found.frame[names[2]].tolist() == list(numbers)
+    if any(second):
+        assert found.frame[names[1]].tolist() == list(second)
 
 
 def test_names_with_other_delimiters_are_quoted_if_they_would_be_taken_for_fields(tmp_path):

@@ -27,8 +27,18 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import srflvm
 from srflvm import SRFLVM, ModelFileError
 
-NEW_ENTRIES = ("groups", "likelihood_parameters", "size_method", "weights_in_state")
-NEW_PARAMETERS = ("inference", "size_factors", "batch_size")
+# The version of the format in which entries, parameters, attributes and tensors came in, if not the first.
+ENTRIES_SINCE = {
+    "columns": 5,
+    "groups": 2,
+    "has_affine": 5,
+    "likelihood_parameters": 2,
+    "size_method": 4,
+    "weights_in_state": 2,
+}
+PARAMETERS_SINCE = {"affine": 5, "batch_size": 2, "inference": 2, "size_factors": 2, "unknown_levels": 5}
+ATTRIBUTES_SINCE = {"n_components_": 5, "n_samples_seen_": 3}
+TENSORS_SINCE = {"fitted.relevance_": 2, "fitted.size_factors_": 4}
 NAMES = ["height", "width", "größe", "a 'quoted' name"]
 
 
@@ -127,57 +137,72 @@ def test_a_parameter_that_the_file_does_not_know_has_its_default(saved, target):
     assert srflvm.load(target).learning_rate == SRFLVM().learning_rate
 
 
-def as_version_1(header, tensors):
-    """Return what the first version of the format held of the same model."""
-    model = {name: header["model"][name] for name in header["model"] if name not in NEW_ENTRIES}
-    parameters = model["parameters"]
-    model["parameters"] = {name: parameters[name] for name in parameters if name not in NEW_PARAMETERS}
-    model["fitted"] = {n: v for n, v in model["fitted"].items() if n != "n_samples_seen_"}
-    kept = {name: tensor for name, tensor in tensors.items() if name != "fitted.relevance_"}
-    return header | {"schema_version": 1, "model": model}, kept
+def as_version(version, header, tensors):
+    """Return what an earlier version of the format held of the same model."""
+
+    def held(values, since):
+        return {name: value for name, value in values.items() if since.get(name, 1) <= version}
+
+    model = held(header["model"], ENTRIES_SINCE)
+    model["parameters"] = held(model["parameters"], PARAMETERS_SINCE)
+    model["fitted"] = held(model["fitted"], ATTRIBUTES_SINCE)
+    return header | {"schema_version": version, "model": model}, held(tensors, TENSORS_SINCE)
+
+
+def assert_same_but_for_the_affine_part(loaded, model):
+    """Compare a model from an old file, of which a further fit would have no affine part either."""
+    assert loaded.affine is False
+    assert_same(loaded.set_params(affine=model.affine), model)
 
 
 def test_files_of_version_1_are_read(model, saved, target):
-    write(target, *as_version_1(*read(saved)))
+    write(target, *as_version(1, *read(saved)))
     loaded = srflvm.load(target)
     # made from standard deviations, not variances
     np.testing.assert_allclose(loaded.relevance_, model.relevance_, rtol=1e-13)
     loaded.relevance_ = model.relevance_
-    assert_same(loaded, model)
+    assert_same_but_for_the_affine_part(loaded, model)
     loaded.save(target)
-    assert read(target)[0]["schema_version"] == 4
+    assert read(target)[0]["schema_version"] == 5
+
+
+def test_files_of_before_version_5_mean_the_parameters_of_their_time(saved, target):
+    header, tensors = as_version(4, *read(saved))
+    for name in ("n_components", "likelihood"):
+        del header["model"]["parameters"][name]
+    write(target, header, tensors)
+    loaded = srflvm.load(target)
+    assert (loaded.n_components, loaded.likelihood, loaded.affine) == (2, "gaussian", False)
+    assert loaded.n_components_ == 2
 
 
 def test_files_of_version_1_hold_nothing_newer(saved, target):
     header, tensors = read(saved)
     write(target, header | {"schema_version": 1}, tensors)
-    with pytest.raises(ModelFileError, match=f"entry {', '.join(NEW_ENTRIES)} is not known"):
+    with pytest.raises(ModelFileError, match=f"entry {', '.join(ENTRIES_SINCE)} is not known"):
         srflvm.load(target)
-    header, kept = as_version_1(header, tensors)
+    header, kept = as_version(1, header, tensors)
     write(target, header, tensors)
     with pytest.raises(ModelFileError, match=r"tensor fitted\.relevance_ is not known"):
         srflvm.load(target)
     write(target, header | {"schema_version": 2}, kept)
-    missing = [name for name in NEW_ENTRIES if name != "size_method"]
+    missing = [name for name, version in ENTRIES_SINCE.items() if version == 2]
     with pytest.raises(ModelFileError, match=f"entry {', '.join(missing)} is missing"):
         srflvm.load(target)
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_files_of_versions_2_and_3_are_read(version, target):
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_files_of_versions_2_to_4_are_read(version, target):
     model = made_up(rows_of_each_kind()["poisson"], likelihood="poisson", size_factors="totals")
     model.save(target)
-    header, tensors = read(target)
-    del header["model"]["size_method"]
-    if version == 2:
-        del header["model"]["fitted"]["n_samples_seen_"]
-    kept = {name: tensor for name, tensor in tensors.items() if name != "fitted.size_factors_"}
-    write(target, header | {"schema_version": version}, kept)
+    write(target, *as_version(version, *read(target)))
     loaded = srflvm.load(target)
     assert loaded._posterior.layout.size_method == "totals"
-    np.testing.assert_array_equal(loaded.size_factors_, np.ones(30))
-    loaded.size_factors_ = model.size_factors_
-    assert_same(loaded, model)
+    assert loaded._posterior.affine.shape == (0,)
+    if version < 4:
+        np.testing.assert_array_equal(loaded.size_factors_, np.ones(30))
+        loaded.size_factors_ = model.size_factors_
+    assert_same_but_for_the_affine_part(loaded, model)
 
 
 def test_pickling_gives_the_same_model(model):

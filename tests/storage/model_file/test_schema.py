@@ -98,8 +98,8 @@ def test_every_single_bit_of_a_number_counts(saved, target):
 
 CHANGES = {
     "newer version": (
-        change_header(schema_version=5, library_version="9.8.7"),
-        "written by srflvm 9.8.7 in version 5 .*Upgrade srflvm",
+        change_header(schema_version=6, library_version="9.8.7"),
+        "written by srflvm 9.8.7 in version 6 .*Upgrade srflvm",
     ),
     "version zero": (change_header(schema_version=0), "version of the format is 0"),
     "version as text": (change_header(schema_version="1"), "version of the format is '1'"),
@@ -136,6 +136,9 @@ CHANGES = {
     "nested parameter": (change_plain("parameters", "tol", [1]), "tol=.* wrong kind"),
     "bad likelihood": (change_plain("parameters", "likelihood", "other"), "likelihood='other'"),
     "no likelihood": (change_plain("parameters", "likelihood", {}), "{} does not describe a likelihood"),
+    "affine part": (change_entry("has_affine", True), "an affine part without groups"),
+    "affine as a number": (change_plain("parameters", "affine", 1), "affine=1 is of the wrong kind"),
+    "affine as another text": (change_plain("parameters", "affine", "yes"), "affine='yes' is not known"),
     "weights in the state": (change_entry("weights_in_state", True), "weights in a state without groups"),
     "missing relevance": (drop("fitted.relevance_"), "tensor fitted.relevance_ is missing"),
     "bad dtype": (change_plain("parameters", "dtype", "object"), "dtype='object'"),
@@ -145,6 +148,8 @@ CHANGES = {
     "negative amplitude": (change_plain("fitted", "amplitude_", -1.0), "amplitude_=-1.0 is out of range"),
     "infinite bound": (change_plain("fitted", "elbo_", -np.inf), "elbo_=-inf is out of range"),
     "huge number": (change_plain("fitted", "n_iter_", 10**400), "n_iter_ does not agree"),
+    "fewer dimensions": (change_plain("fitted", "n_components_", 1), "n_components_ does not agree"),
+    "dimensions as text": (change_plain("fitted", "n_components_", "auto"), "n_components_='auto' is of"),
     "too few names": (change_entry("feature_names", ["a", "b"]), "feature_names does not agree"),
     "names that are numbers": (change_entry("feature_names", ["a", "b", "c", 4]), "4 in feature_names"),
     "names in a mapping": (change_entry("feature_names", {}), "'feature_names' is of the wrong kind"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from srflvm._typing import FloatArray
     from srflvm.data.sources import Source
+    from srflvm.data.tables.frame import Frame
     from srflvm.data.tables.table import Format, ReadOptions, Table
 
 
@@ -35,16 +36,17 @@ class _Entry:
     extra: str = "files"
     is_written: bool = True
     is_read_in_pieces: bool = True
+    holds_texts: bool = False
 
 
-_TEXT = _Entry("text", "TEXT", is_read_in_pieces=False)
+_TEXT = _Entry("text", "TEXT", is_read_in_pieces=False, holds_texts=True)
 
 _FORMATS = {
     ".csv": _TEXT,
     ".csv.gz": _TEXT,
     ".tsv": _TEXT,
     ".tsv.gz": _TEXT,
-    ".parquet": _Entry("parquet", "PARQUET", "pyarrow"),
+    ".parquet": _Entry("parquet", "PARQUET", "pyarrow", holds_texts=True),
     ".npy": _Entry("arrays", "NPY"),
     ".npz": _Entry("arrays", "NPZ"),
     ".zarr": _Entry("zarr", "ZARR", "zarr"),
@@ -133,19 +135,28 @@ def write_table(path: Path, table: Table, *, escape_formulas: bool = False) -> N
         found.write(path, temporary, table)
 
 
-def write_filled(path: Path, table: Table, filled: FloatArray, *, escape_formulas: bool = False) -> None:
+def refuse_texts(path: Path, table: Table) -> None:
+    """Refuse to write a table with texts to a file that holds numbers alone."""
+    ending = _writable_ending(path)
+    if table.frame is not None and table.frame.has_texts and not _FORMATS[ending].holds_texts:
+        known = [end for end, entry in _FORMATS.items() if entry.holds_texts]
+        raise DataError(f"{path} holds numbers alone, and the table has texts. Write {', '.join(known)}.")
+
+
+def write_filled(
+    path: Path, table: Table, filled: FloatArray | Frame, *, escape_formulas: bool = False
+) -> None:
     """Write a table whose missing entries were filled.
 
     In the table's own format everything else stays as it was in the file, except for names that
     `escape_formulas` changes, as in `write_table`.
     """
     found = _load_format(_writable_ending(path), "Writing")
-    if escape_formulas:
-        table = found.escape_formulas(table)
-    original = table.original
-    if original is None or original.format is not found:
-        write_table(path, table.with_values(filled))
+    if table.original is None or table.original.format is not found:
+        write_table(path, table.with_values(filled), escape_formulas=escape_formulas)
         return
+    original = (found.escape_formulas(table) if escape_formulas else table).original
+    assert original is not None
     with whole_file(path) as temporary:
         original.write_filled(path, temporary, filled)
 

@@ -21,6 +21,7 @@ from srflvm.data.sources import (
     rows_at_once,
     take_by_reading,
 )
+from srflvm.data.tables.frame import Frame
 from srflvm.data.tables.labels import LabelColumns
 from srflvm.data.tables.table import Format, ReadOptions, Table
 from srflvm.exceptions import DataError
@@ -135,12 +136,13 @@ class _AnnDataFile:
     def format(self) -> Format:
         return H5AD
 
-    def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
+    def write_filled(self, path: Path, temporary: Path, filled: FloatArray | Frame) -> None:
+        values = filled.read(0, filled.n_rows) if isinstance(filled, Frame) else filled
         full = self.adata.copy()
         if self.layer is None:
-            full.X = filled
+            full.X = values
         else:
-            full.layers[self.layer] = filled
+            full.layers[self.layer] = values
         full.write_h5ad(temporary)
 
 

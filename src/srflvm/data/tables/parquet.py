@@ -12,6 +12,7 @@ import numpy as np
 
 from srflvm._typing import FloatArray
 from srflvm.data.sources import as_floats, rows_at_once, take_by_reading
+from srflvm.data.tables.frame import TRUTH, ArrowEntries, Entries, Frame, Part
 from srflvm.data.tables.labels import LabelColumns
 from srflvm.data.tables.table import Format, ReadOptions, Table
 from srflvm.exceptions import DataError
@@ -100,23 +101,29 @@ class _Parquet(Format):
         return _ParquetSource(path)
 
     def open_table(self, path: Path, options: ReadOptions) -> Table:
-        """Open the numeric columns, whose rows stay in the file."""
+        """Open the columns of data: as a frame, or numbers whose rows stay in the file."""
         file = _open_file(path)
         schema = file.schema_arrow
         options.check_columns(schema.names, path)
-        id_column = options.id_column or _column_of_texts(schema)
+        id_column = options.id_column or _id_column(file, options)
         left_out = [*options.leave_out, *([] if id_column is None else [id_column])]
         ignored = options.ignored_columns(schema.names, [*left_out, *_index_columns(schema)])
         notes = () if id_column is None else (f"row ids: column {id_column!r}",)
         if options.leave_out:
             notes = (*notes, f"left out: {', '.join(map(repr, options.leave_out))}")
-        source = _ParquetSource(path, [*left_out, *ignored])
+        columns = tuple(_data_columns(schema, path, [*left_out, *ignored]))
+        has_texts = not all(_is_numeric(schema.field(name).type) for name in columns)
+        if options.wants_frame(file.metadata.num_rows * len(columns), has_texts=has_texts):
+            read = file.read(list(columns))
+            rows = Frame(columns, tuple(ArrowEntries(read.column(name)) for name in columns))
+        else:
+            rows = _ParquetSource(path, [*left_out, *ignored])
         ids = None
         if id_column is not None:
             ids = tuple(map(str, file.read([id_column]).column(0).to_numpy().tolist()))
         id_name = "id" if id_column is None or id_column.startswith("__") else id_column
-        original = _ParquetFile(path, source.names) if options.keep else None
-        return Table(source, source.names, ids, id_name, notes, original, ignored=ignored)
+        original = _ParquetFile(path, columns) if options.keep else None
+        return Table(rows, columns, ids, id_name, notes, original, ignored=ignored)
 
     def label_columns(self, path: Path, n_rows: int) -> LabelColumns:
         file = _open_file(path)
@@ -124,14 +131,14 @@ class _Parquet(Format):
         return LabelColumns(path, len(names), lambda i: file.read([names[i]]).column(0).to_pylist(), names)
 
     def write(self, path: Path, temporary: Path, table: Table) -> None:
-        """Write columns of numbers, after one of row ids if rows have names."""
+        """Write the columns, after one of row ids if rows have names."""
         import pyarrow
         from pyarrow import parquet
 
-        values = table.values
+        frame = table.frame or Frame.of_numbers(None, table.values)
         columns = [f"column{i}" for i in range(table.shape[1])] if table.columns is None else table.columns
         named = {} if table.ids is None else {table.id_name: pyarrow.array(list(table.ids))}
-        named |= {str(name): pyarrow.array(values[:, i]) for i, name in enumerate(columns)}
+        named |= {str(name): _as_arrow(part) for name, part in zip(columns, frame.parts, strict=True)}
         parquet.write_table(pyarrow.table(named), temporary)
 
 
@@ -149,22 +156,44 @@ class _ParquetFile:
     def format(self) -> Format:
         return PARQUET
 
-    def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
-        import pyarrow
+    def write_filled(self, path: Path, temporary: Path, filled: FloatArray | Frame) -> None:
         from pyarrow import parquet
 
         whole, new_types = parquet.read_table(self.path), {}
         for number, name in enumerate(self.columns):
             position = whole.schema.get_field_index(name)
-            if _has_missing(whole.column(position)):
-                old_type = whole.schema.field(position).type
-                single = pyarrow.types.is_float32(old_type)
-                values = pyarrow.array(filled[:, number].astype(np.float32 if single else np.float64))
+            old = whole.column(position)
+            if ArrowEntries(old).is_missing().any():
+                values = _filled(old, filled, number)
                 whole = whole.set_column(position, name, values)
-                if values.type != old_type:
-                    new_types[name] = "float64"
+                if values.type != old.type:
+                    new_types[name] = "float64" if str(values.type) == "double" else str(values.type)
         metadata = _with_types(whole.schema.metadata, new_types)
         parquet.write_table(whole.replace_schema_metadata(metadata), temporary)
+
+
+def _filled(column: Any, filled: FloatArray | Frame, number: int) -> Any:
+    """Return a column of a filled table: that of a frame, or numbers in single precision if it had them."""
+    import pyarrow
+
+    if isinstance(filled, Frame):
+        return _as_arrow(filled.parts[number])
+    single = pyarrow.types.is_float32(column.type)
+    return pyarrow.array(filled[:, number].astype(np.float32 if single else np.float64))
+
+
+def _as_arrow(part: Part) -> Any:
+    """Return the entries of a column as an array of pyarrow."""
+    import pyarrow
+
+    if isinstance(part, ArrowEntries):
+        return part.chunked
+    if part.has_texts:
+        return pyarrow.array(part.texts(), pyarrow.string())
+    is_truth = isinstance(part, Entries) and part.form == TRUTH
+    if not is_truth:
+        return pyarrow.array(part.floats())
+    return pyarrow.array(part.floats() == 1.0, pyarrow.bool_(), mask=part.is_missing())
 
 
 def _open_file(path: Path) -> Any:
@@ -192,18 +221,19 @@ def _with_types(metadata: dict[bytes, bytes] | None, new_types: dict[str, str]) 
     return {**metadata, b"pandas": json.dumps(described).encode()}
 
 
-def _has_missing(column: Any) -> bool:
-    from pyarrow import types
-
-    if column.null_count:
-        return True
-    return types.is_floating(column.type) and bool(np.isnan(column.to_numpy()).any())
-
-
-def _column_of_texts(schema: Any) -> str | None:
-    """Return the index of a pandas frame, or else the first column, if it holds texts."""
-    for name in [*_index_columns(schema)[:1], *schema.names[:1]]:
-        if _is_text(schema.field(name).type):
+def _id_column(file: Any, options: ReadOptions) -> str | None:
+    """Return the index of a pandas frame, or else the first column, if it holds texts that name rows."""
+    schema = file.schema_arrow
+    index = _index_columns(schema)[:1]
+    for name in [*index, *schema.names[:1]]:
+        if not _is_text(schema.field(name).type) or name in options.leave_out:
+            continue
+        if name in index or (options.takes_any_ids() and not options.has_no_ids(name, len(schema.names))):
+            return name
+        if options.takes_any_ids() or len(schema.names) == 1 or name in options.mixed:
+            continue
+        texts = file.read([name]).column(0)
+        if not texts.null_count and len(texts.unique()) == len(texts) > 1:
             return name
     return None
 
@@ -231,6 +261,13 @@ def _data_columns(schema: Any, path: Path, leave_out: Sequence[str]) -> list[str
             f"{path} has no columns, or two of the same name. Give every column a name of its own."
         )
     return columns
+
+
+def _is_numeric(kind: Any) -> bool:
+    """Tell whether a column of this type can be read in pieces."""
+    from pyarrow import types
+
+    return types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
 
 
 def _numpy_type(field: Any, path: Path) -> np.dtype:

@@ -6,16 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from srflvm._typing import FloatArray
 from srflvm.data.sources import ArraySource, NamedTable, Source, like, listed, pieces, repeated
+from srflvm.data.tables.frame import Frame
 from srflvm.exceptions import DataError
 
 if TYPE_CHECKING:
     from srflvm.data.tables.labels import LabelColumns
+
+
+# Larger tables of numbers are one matrix with one unit: a unit for each column has a regression for each.
+MOST_CELLS_OF_FRAMES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,15 @@ class ReadOptions:
     file begins with a line of column names (None: detect it); `layer` is that of a .h5ad file (None: X). A
     text or Parquet file must have each of the `known` columns (None: all are), and its others are ignored.
     With `keep` the table also has its original, so that it can be written back with missing entries filled.
+
+    Of text files, `delimiter` separates fields and `decimal` begins decimals (None: detect them), and `marks`
+    are further texts for missing entries.
+
+    `frames` says which text and Parquet files are read as a `Frame`: all of them, those that are not large
+    or have other entries than numbers ("small"), those that have other entries than numbers ("texts"), or
+    none. `levels` has, for each column of a model in its order, the texts that are its levels, none for
+    truth values, and None for numbers; it is empty without a model that was fitted to a frame. Columns of
+    `mixed` may hold texts among numbers.
     """
 
     id_column: str | None = None
@@ -34,6 +48,12 @@ class ReadOptions:
     layer: str | None = None
     keep: bool = False
     known: tuple[str, ...] | None = None
+    delimiter: str | None = None
+    decimal: str | None = None
+    marks: frozenset[str] = frozenset()
+    frames: Literal["all", "small", "texts", "none"] = "texts"
+    levels: tuple[frozenset[str] | None, ...] = ()
+    mixed: frozenset[str] = frozenset()
 
     def check_columns(self, names: Sequence[str] | None, path: Path) -> None:
         """Refuse a file without the columns that the user names."""
@@ -55,6 +75,30 @@ class ReadOptions:
                 f"{path} is one matrix of numbers: none of its columns can be left out or name rows."
             )
 
+    def wants_frame(self, n_cells: int, *, has_texts: bool) -> bool:
+        """Tell whether a file is to be read as a frame."""
+        if has_texts or self.frames in ("all", "none"):
+            return self.frames != "none"
+        return self.frames == "small" and n_cells <= MOST_CELLS_OF_FRAMES
+
+    def has_no_ids(self, name: str | None, n_columns: int) -> bool:
+        """Tell whether the first of `n_columns` columns is one of a model."""
+        if self.known is None or name is None:
+            return len(self.levels) == n_columns
+        return name in self.known
+
+    def takes_any_ids(self) -> bool:
+        """Tell whether texts in a first column are row ids even if two rows have the same: a column that a
+        model does not know, or that cannot be data, has no other use."""
+        return self.frames == "none" or self.known is not None or bool(self.levels)
+
+    def levels_of(self, names: Sequence[str] | None, n_columns: int) -> Sequence[frozenset[str] | None]:
+        """Return the texts that are levels of each column of a file, or nothing without a model."""
+        if not self.levels or names is None or self.known is None:
+            return self.levels if len(self.levels) == n_columns else ()
+        by_name = dict(zip(self.known, self.levels, strict=True))
+        return [by_name.get(name) for name in names]
+
     def ignored_columns(self, names: Sequence[str] | None, used: Sequence[str]) -> tuple[str, ...]:
         """Return the names of the columns that are neither known nor `used` otherwise, as row ids are."""
         if self.known is None or names is None:
@@ -66,7 +110,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by columns, NaN where an entry is missing, in memory or in a file.
+    """Rows by columns, NaN where an entry is missing, in memory or in a file; or a `Frame`.
 
     `columns` and `ids` name columns and rows, if they have names; `notes` tell how the file was understood,
     and `warnings` what may have been misunderstood; `original` is the file, if it was kept; `ignored` are
@@ -83,11 +127,15 @@ class Table:
     ignored: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, values: FloatArray, columns: Sequence[str] | None = None, like: Table | None = None) -> Table:
+    def of(
+        cls,
+        values: FloatArray | Frame,
+        columns: Sequence[str] | None = None,
+        like: Table | None = None,
+    ) -> Table:
         """Make a table of results; its rows are those of the table `like`."""
-        if like is None:
-            return cls(ArraySource(values), columns)
-        return cls(ArraySource(values), columns, like.ids, like.id_name)
+        rows = values if isinstance(values, Frame) else ArraySource(values)
+        return cls(rows, columns) if like is None else cls(rows, columns, like.ids, like.id_name)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,11 +143,16 @@ class Table:
 
     @property
     def in_memory(self) -> bool:
-        return isinstance(self.rows, ArraySource)
+        return getattr(self.rows, "in_memory", False)
+
+    @property
+    def frame(self) -> Frame | None:
+        """Return the table as a frame, None if it is a matrix of numbers."""
+        return self.rows if isinstance(self.rows, Frame) else None
 
     @property
     def values(self) -> FloatArray:
-        """Return all entries as an array."""
+        """Return all entries as an array; refuse texts."""
         return self.rows.read(0, self.rows.n_rows)
 
     @property
@@ -111,14 +164,16 @@ class Table:
 
     def load(self) -> Table:
         """Return the same table with all rows in memory."""
-        return self.with_values(self.values)
+        return self if self.frame is not None else self.with_values(self.values)
 
-    def with_values(self, values: FloatArray) -> Table:
+    def with_values(self, values: FloatArray | Frame) -> Table:
         """Return the same table with other entries."""
-        return replace(self, rows=ArraySource(values))
+        return replace(self, rows=values if isinstance(values, Frame) else ArraySource(values))
 
     def count_observed(self) -> np.ndarray:
         """Count the observed entries of each row."""
+        if self.frame is not None:
+            return (~self.frame.is_missing()).sum(axis=1)
         return np.concatenate([np.isfinite(piece).sum(axis=1) for _, piece in pieces(self.rows)])
 
 
@@ -128,7 +183,7 @@ class Original(Protocol):
     @property
     def format(self) -> Format: ...
 
-    def write_filled(self, path: Path, temporary: Path, filled: FloatArray) -> None:
+    def write_filled(self, path: Path, temporary: Path, filled: FloatArray | Frame) -> None:
         """Write the file to `temporary`, as `path` is to be, with `filled` entries for missing ones."""
         ...
 

@@ -15,6 +15,8 @@ function drawModelCharts(app) {
       xName: "distance in the latent space",
     }),
   );
+  const part = app.payload.decoder.affine.data ? ", without the linear part" : "";
+  element("kernel-hint").textContent = `correlation${part}`;
   element("kernel-names").replaceChildren(
     ...names.map((name, i) => {
       const swatch = make("span", { className: "swatch" });

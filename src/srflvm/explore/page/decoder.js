@@ -1,5 +1,9 @@
 // Decoding: from a latent point to means and standard deviations of all columns.
 //
+// The features of a point are sines, cosines, the point itself if the model has an affine part, with a zero
+// behind an odd number of latents, and a constant of one. Their number is odd. An affine part has a scale for
+// the waves, and one for each latent.
+//
 // Products of pairs of features are packed along cyclic diagonals, (i, i + d mod L) for d up to L / 2, so
 // that a variance phi'V phi is the inner product of two vectors.
 
@@ -8,6 +12,8 @@ class Decoder {
     this.nLatent = nLatent;
     this.nColumns = nColumns;
     this.frequencies = readBlock(spec.frequencies);
+    this.affine = readBlock(spec.affine);
+    this.slopes = this.affine.subarray(1);
     this.weights = readBlock(spec.weights);
     this.level = readBlock(spec.level);
     this.rule = { nodes: readBlock(spec.nodes), weights: readBlock(spec.node_weights) };
@@ -17,7 +23,9 @@ class Decoder {
     this.doubt = readBlock(spec.uncertainty);
     this.groups = spec.groups.map(readGroup);
     this.places = this._placeColumns();
-    this.size = 2 * (this.frequencies.length / nLatent) + 1;
+    this.nWaves = this.frequencies.length / nLatent;
+    this.waveScale = (this.affine[0] ?? 1) * this.nWaves ** -0.5;
+    this.size = 2 * this.nWaves + this.slopes.length + (this.slopes.length % 2) + 1;
     this.features = new Float64Array(this.size);
     this.products = new Float64Array((this.size * (this.size + 1)) / 2);
     this.moments = new Float64Array(2);
@@ -51,7 +59,9 @@ class Decoder {
   /** The variance of the function at a point, as a share of its prior variance. */
   uncertainty(point) {
     this._moveTo(point, true);
-    return Math.min(Math.max(innerProduct(this.products, this.doubt, 0), 0), 1);
+    const squares = innerProduct(this.features, this.features, 0);
+    const share = (2 * innerProduct(this.products, this.doubt, 0)) / squares;
+    return Math.min(Math.max(share, 0), 1);
   }
 
   decodes(column) {
@@ -67,21 +77,20 @@ class Decoder {
   }
 
   _moveTo(point, withProducts) {
-    const half = (this.size - 1) / 2;
-    const scale = half ** -0.5;
-    for (let l = 0; l < half; l++) {
+    for (let l = 0; l < this.nWaves; l++) {
       let phase = 0;
       for (let q = 0; q < this.nLatent; q++) phase += point[q] * this.frequencies[l * this.nLatent + q];
-      this.features[l] = scale * Math.sin(phase);
-      this.features[half + l] = scale * Math.cos(phase);
+      this.features[l] = this.waveScale * Math.sin(phase);
+      this.features[this.nWaves + l] = this.waveScale * Math.cos(phase);
     }
-    this.features[2 * half] = 1;
-    if (withProducts) this._multiplyPairs(half);
+    this.slopes.forEach((slope, q) => (this.features[2 * this.nWaves + q] = slope * point[q]));
+    this.features[this.size - 1] = 1;
+    if (withProducts) this._multiplyPairs();
   }
 
-  _multiplyPairs(half) {
+  _multiplyPairs() {
     const { features, products, size } = this;
-    for (let d = 0, k = 0; d <= half; d++) {
+    for (let d = 0, k = 0; 2 * d < size; d++) {
       for (let i = 0; i < size - d; i++) products[k++] = features[i] * features[i + d];
       for (let i = size - d; i < size; i++) products[k++] = features[i] * features[i + d - size];
     }

@@ -91,6 +91,10 @@ class Problem(Protocol):
         """Return what the layer needs of the data, as JAX arrays."""
         ...
 
+    def linear_start(self, n_components: int, rng: np.random.RandomState) -> StartingPoint | None:
+        """Return the start of Bayesian PCA, if the model has an affine part."""
+        ...
+
     def layer_state(self, start: StartingPoint, rng: np.random.RandomState, options: Any) -> State:
         """Return the layer's entries of the state at a start."""
         ...
@@ -192,6 +196,9 @@ class CompleteGaussianProblem:
             shard=self.communicator.shard,
         )
         return SharedData(targets, jnp.asarray(smallest_ratio(self.n_rows, dtype)))
+
+    def linear_start(self, n_components: int, rng: np.random.RandomState) -> None:
+        """Return none: there is no affine part."""
 
     def layer_state(self, start: StartingPoint, rng: np.random.RandomState, options: Any) -> State:
         return _noise_state(start)
@@ -295,6 +302,9 @@ class MissingGaussianProblem:
             jnp.asarray(float(self.n_entries)),
             jnp.asarray(smallest_ratio(self.n_rows, dtype)),
         )
+
+    def linear_start(self, n_components: int, rng: np.random.RandomState) -> None:
+        """Return none: there is no affine part."""
 
     def layer_state(self, start: StartingPoint, rng: np.random.RandomState, options: Any) -> State:
         return _noise_state(start) | {"fill": self.filled.astype(options.dtype)}

@@ -26,10 +26,11 @@ from srflvm.data.sources import ArraySource
 from srflvm.inference.problems.gaussian import MOST_ANCHORS, CompleteGaussianProblem, draw_frequencies
 from srflvm.likelihoods.base import Likelihood
 from srflvm.model.elbo import STEPS_PER_SWEEP, Settings, StartingPoint
-from srflvm.model.evidence_layers import GradientLayer, GroupPlan, SiteData, SiteLayer
+from srflvm.model.evidence_layers import GradientLayer, GroupPlan, SiteData, SiteLayer, affine_scales
 from srflvm.model.sites import DAMPING, Function, GroupState, Slopes, better_amplitude, better_parameters
 from srflvm.numerics import packed_symmetric, site_regression
-from srflvm.numerics.features import cubature_points, fourier_features, with_constant
+from srflvm.numerics.bayesian_pca import LinearFactors
+from srflvm.numerics.features import cubature_points, layer_features
 from srflvm.numerics.jit import in_float64, one_blas_thread, quickly_compiled
 from srflvm.numerics.low_rank_fill import low_rank_fill
 from srflvm.numerics.site_regression import Sites
@@ -48,6 +49,12 @@ _ROUNDS_AT_START = 2
 _ROUNDS_AT_END = 6
 _COLUMNS_TO_COMPARE_DRAWS = 64
 
+# A start of Bayesian PCA leaves to the waves this share of the variance of the working values, at this scale
+# in two dimensions. Scales of features are not smaller than this.
+_WAVE_VARIANCE = 0.05
+_LINEAR_FREQUENCY_SCALE = 0.5
+_SMALLEST_SCALE = 1e-2
+
 # Rows of features, over all cubature points, up to which uncertain latents are averaged over those points.
 _MOST_POINTS = 6000
 
@@ -65,6 +72,7 @@ class SiteProblem:
     parameters: tuple[dict[str, FloatArray], ...]
     working: Compressed
     route: str
+    has_affine: bool
     log_scale_total: float
     communicator: Communicator = field(default_factory=Communicator)
 
@@ -77,6 +85,7 @@ class SiteProblem:
         n_directions: int | str,
         n_components: int,
         route: str,
+        has_affine: bool = False,
     ) -> SiteProblem:
         """Encode the rows of Y, and compress their working values for the starts."""
         encoded = layout.encode(Y, log_sizes)
@@ -86,7 +95,8 @@ class SiteProblem:
         ]
         working = compress(low_rank_fill(layout.working(encoded), n_components), n_directions)
         levels, parameters = zip(*starts, strict=True)
-        return cls(layout, encoded, levels, parameters, working, route, layout.log_scale_total(Y))
+        total = layout.log_scale_total(Y)
+        return cls(layout, encoded, levels, parameters, working, route, has_affine, total)
 
     @property
     def n_rows(self) -> int:
@@ -107,7 +117,9 @@ class SiteProblem:
     @property
     def layer(self) -> SiteLayer | GradientLayer:
         """Return the layer of the model."""
-        return GradientLayer(self._plans) if self.route == "gradient" else SiteLayer(self._plans, self.route)
+        if self.route == "gradient":
+            return GradientLayer(self._plans)
+        return SiteLayer(self._plans, self.route, self.has_affine)
 
     @property
     def share_of_columns(self) -> float:
@@ -171,8 +183,22 @@ class SiteProblem:
             for rows, level in zip(self.encoded, self.levels, strict=True)
         )
 
+    def linear_start(self, n_components: int, rng: np.random.RandomState) -> StartingPoint | None:
+        """Return the start of Bayesian PCA of the working values, over their observed entries."""
+        if not self.has_affine:
+            return None
+        values = self.layout.working(self.encoded)
+        values = values - np.nanmean(values, axis=0)
+        factors = LinearFactors.fit(values, n_components, rng)
+        cholesky = np.linalg.cholesky(factors.latent_covariances)
+        scale = _LINEAR_FREQUENCY_SCALE * (2.0 / max(n_components, 2)) ** 0.5
+        slopes = np.sqrt(factors.relevance)
+        return StartingPoint("pca", factors.latents, scale, _WAVE_VARIANCE, 1.0, slopes, cholesky)
+
     def layer_state(self, start: StartingPoint, rng: np.random.RandomState, options: Any) -> State:
         """Make sites near a first guess, and solve for them at the start's latents and one draw of W."""
+        if self.has_affine:
+            return self._affine_state(start, options)
         spread = np.exp(rng.uniform(-0.7, 0.7, size=(options.n_frequencies, 1)))
         shape = (options.n_frequencies, start.latents.shape[1])
         frequencies = start.frequency_scale * spread * rng.standard_normal(shape)
@@ -184,11 +210,26 @@ class SiteProblem:
             np.full(rows.y.shape[1], np.log(variance * (g.spread * g.likelihood.working_gain) ** 2))
             for g, rows in self._groups
         )
-        features = _features(start.latents[None], frequencies, options.dtype)
+        features = _features(start.latents[None], frequencies, np.zeros(0), options.dtype)
         solved = solve_sites(self._plans, features, data, state, _ROUNDS_AT_START)
         if self.route == "gradient":
             return _gradient_state(solved, options.dtype)
         return state | GroupState.as_entries([group.state for group in solved])
+
+    def _affine_state(self, start: StartingPoint, options: Any) -> State:
+        """Make sites near a first guess, with the amplitudes and slopes of the start."""
+        data = self.fit_data(options.dtype)
+        state = self._state(self._guesses(), data, self.parameters, options.dtype)
+        wave = np.sqrt(start.noise / start.ratio)
+        n_latent = start.latents.shape[1]
+        slopes = np.full(n_latent, wave / np.sqrt(n_latent)) if start.slopes is None else start.slopes
+        scales = np.maximum(np.array([wave, *slopes]), _SMALLEST_SCALE)
+        size = np.linalg.norm(scales)
+        amplitudes = tuple(
+            np.full(rows.y.shape[1], 2.0 * np.log(size * g.spread * g.likelihood.working_gain))
+            for g, rows in self._groups
+        )
+        return state | {"log_amplitude": amplitudes, "log_affine": np.log(scales)}
 
     def embedded_state(self, state: State, posterior: Any, latents: Embedding, options: Any) -> State:
         """Return the layer's entries of the state for all rows, embedded by a posterior of some of them."""
@@ -245,7 +286,8 @@ class SiteProblem:
             state = self._state(self._guesses(), data, self.parameters, dtype) | state
         points = self._points(latents, rng)
         frequencies = self._best_frequencies(state, points[:1], data, settings, rng)
-        features = _features(points, frequencies, dtype)
+        affine = self._affine_scales(state)
+        features = _features(points, frequencies, affine, dtype)
         solved = solve_sites(self._plans, features, data, state, _ROUNDS_AT_END)
         anchors = np.sort(rng.permutation(self.n_rows)[:MOST_ANCHORS])
         posterior = SitePosterior(
@@ -259,6 +301,7 @@ class SiteProblem:
             level=np.concatenate(self.levels),
             amplitude=np.exp(np.concatenate([group.state.log_amplitude for group in solved])),
             parameters=tuple(group.state.parameters for group in solved),
+            affine=affine,
         )
         return posterior, self.embed(posterior)
 
@@ -273,6 +316,12 @@ class SiteProblem:
             return cubature_points(latents.mean, latents.cholesky)
         return latents.draw(rng)[None]
 
+    @staticmethod
+    def _affine_scales(state: State) -> FloatArray:
+        """Return the scales of the features as NumPy numbers, in double precision."""
+        entries = {name: np.asarray(state[name]) for name in ("log_affine",) if name in state}
+        return affine_scales(entries, np.float64)
+
     def _best_frequencies(
         self,
         state: State,
@@ -282,9 +331,10 @@ class SiteProblem:
         rng: np.random.RandomState,
     ) -> FloatArray:
         """Return the draw of W with the highest bound, of some columns."""
+        affine = self._affine_scales(state)
 
         def bound(frequencies: FloatArray) -> float:
-            features = _features(points, frequencies, np.asarray(state["latent_mean"]).dtype)
+            features = _features(points, frequencies, affine, np.asarray(state["latent_mean"]).dtype)
             solved = solve_sites(self._plans, features, data, state, 1, _COLUMNS_TO_COMPARE_DRAWS)
             return float(sum(np.sum(group.bound) for group in solved))
 
@@ -455,6 +505,6 @@ def _batch_size(n_channels: int) -> int:
     return min(n_channels, max(_FEWEST_IN_BATCH, min(share, _MOST_IN_BATCH)))
 
 
-def _features(points: FloatArray, frequencies: FloatArray, dtype: np.dtype) -> FloatArray:
-    """Return features with the constant at sets of latents (K, N, Q): (K, N, L)."""
-    return np.stack([with_constant(fourier_features(p, frequencies)) for p in points]).astype(dtype)
+def _features(points: FloatArray, frequencies: FloatArray, affine: FloatArray, dtype: np.dtype) -> FloatArray:
+    """Return all features at sets of latents (K, N, Q): (K, N, L)."""
+    return np.stack([layer_features(p, frequencies, affine) for p in points]).astype(dtype)

@@ -177,15 +177,17 @@ def _read_parts(path: Path) -> tuple[Schema, Tensors]:
 def _take_apart(model: StoredModel) -> tuple[Schema, Tensors]:
     attributes = model.attributes
     posterior, state = attributes["_posterior"], attributes["_state"]
-    names = attributes.get("feature_names_in_")
+    names, columns = attributes.get("feature_names_in_"), attributes.get("columns_")
     plain: Plain = {
         "parameters": _plain_parameters(model.parameters),
         "groups": None if posterior.shares_covariance else _describe_groups(posterior.layout),
         "size_method": posterior.layout.size_method,
         "weights_in_state": "weight_mean" in state,
+        "has_affine": "log_affine" in state,
         "feature_names": None if names is None else [str(name) for name in names],
         "start_names": list(attributes["start_elbos_"]),
         "likelihood_parameters": list(attributes["likelihood_parameters_"]),
+        "columns": None if columns is None else columns.to_json(),
     }
     schema = Schema(plain)
     plain["fitted"] = {name: plain_value(attributes[name]) for name in schema.scalars}
@@ -271,6 +273,7 @@ def _put_together(schema: Schema, tensors: Tensors) -> StoredModel:
     starts = zip(plain["start_names"], arrays["starts"]["elbos"].tolist(), strict=True)
     attributes = {
         "n_samples_seen_": len(arrays["fitted"]["embedding_"]),
+        "n_components_": arrays["fitted"]["embedding_"].shape[1],
         **plain["fitted"],
         **arrays["fitted"],
         **_learned(plain, arrays["likelihood_parameters"]),
@@ -282,6 +285,8 @@ def _put_together(schema: Schema, tensors: Tensors) -> StoredModel:
     }
     if plain["feature_names"] is not None:
         attributes["feature_names_in_"] = np.array(plain["feature_names"], dtype=object)
+    if schema.columns is not None:
+        attributes["columns_"] = schema.columns
     return StoredModel(schema.parameters(tensors), attributes)
 
 

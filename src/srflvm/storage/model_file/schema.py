@@ -8,6 +8,7 @@ attribute is one line here, and one in `_ADDED`. Tensors that depend on the like
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -16,13 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from srflvm.exceptions import check_choice
+from srflvm.data import schema as frames
+from srflvm.exceptions import ModelFileError, check_choice
 from srflvm.inference.params import DTYPES, Params
 from srflvm.likelihoods.base import Likelihood
+from srflvm.likelihoods.columns import LIKELIHOODS
 from srflvm.storage.container import SchemaError, TensorForms, Tensors, require
 from srflvm.storage.model_file.likelihoods import decode_choice
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 Plain = dict[str, Any]
 
@@ -52,15 +55,17 @@ class _Scalar:
 
 
 # Sizes: N rows, M columns, C channels, R directions of the channels, Q latent dimensions, F frequencies,
-# L features with the constant, P pairs of them, K mixture components, A anchors, T sweeps, S starts. A size
-# is set by the groups of columns or else by the first tensor that mentions it.
+# D dimensions of the affine part (Q or none), L features with the constant, P pairs of them, K mixture
+# components, A anchors, T sweeps, S starts. A size is set by the groups of columns and the affine part, or
+# else by the first tensor that mentions it.
 _DERIVED_SIZES = {
+    "1+Q": lambda sizes: 1 + sizes["Q"],
     "2F": lambda sizes: 2 * sizes["F"],
-    "L": lambda sizes: 2 * sizes["F"] + 1,
-    "P": lambda sizes: (2 * sizes["F"] + 1) * (sizes["F"] + 1),
+    "L": lambda sizes: _n_features(sizes),
+    "P": lambda sizes: _n_features(sizes) * (_n_features(sizes) + 1) // 2,
     "K-1": lambda sizes: sizes["K"] - 1,
 }
-_SIZES_THAT_MAY_BE_ZERO = ("S",)
+_SIZES_THAT_MAY_BE_ZERO = ("S", "D")
 
 _PRECISION_OF_THE_FIT = ("float32", "float64")
 
@@ -113,6 +118,12 @@ _SITE_TENSORS = {
     "layout.scale": _Tensor(("M",), smallest=_TINY),
 }
 
+# Of a `SitePosterior` with an affine part: scales of the waves and of each latent.
+_AFFINE_TENSORS = {
+    "posterior.affine": _Tensor(("1+Q",), smallest=0.0),
+    "state.log_affine": _Tensor(("1+Q",)),
+}
+
 # Of a `SitePosterior` with columns of counts.
 _COUNT_TENSORS = {"fitted.size_factors_": _Tensor(("N",), smallest=_TINY)}
 
@@ -140,12 +151,19 @@ _COMMON_SCALARS = {
     "amplitude_": _Scalar(float, smallest=0.0),
     "concentration_": _Scalar(float, smallest=_TINY),
     "n_features_in_": _Scalar(int, smallest=1),
+    "n_components_": _Scalar(int, smallest=1),
 }
 
 _GAUSSIAN_SCALARS = {"noise_variance_": _Scalar(float, smallest=0.0)}
 
 # Sizes that plain values repeat: of a number its value, of a list its length.
-_REPEATED_SIZES = {"n_features_in_": "M", "n_iter_": "T", "feature_names": "M", "start_names": "S"}
+_REPEATED_SIZES = {
+    "n_features_in_": "M",
+    "n_components_": "Q",
+    "n_iter_": "T",
+    "feature_names": "M",
+    "start_names": "S",
+}
 
 # Parameters that files do not hold.
 _PARAMETERS_NOT_STORED = ("callbacks", "checkpoint_dir")
@@ -153,6 +171,7 @@ _PARAMETERS_NOT_STORED = ("callbacks", "checkpoint_dir")
 # Parameters that `Params.check` does not check, or whose type is only part of its check.
 _PARAMETER_TYPES = {
     "likelihood": (str, dict),
+    "affine": (str, bool),
     "size_factors": (str, NoneType),
     "batch_size": (str, int, NoneType),
     "init": (str, NoneType),
@@ -168,7 +187,8 @@ _SIZE_METHODS = ("totals", "ratios", None)
 SIZES_BY_MEANS = "by means"
 
 # Values stored as JSON besides the tensors. "groups" is None for a `GaussianPosterior`; "weights_in_state"
-# says whether the state is that of a `GradientLayer`.
+# says whether the state is that of a `GradientLayer`, "has_affine" whether latents are among the features.
+# "columns" describes the columns of a data frame, and is None for other data.
 _ENTRIES = {
     "parameters": dict,
     "fitted": dict,
@@ -178,7 +198,9 @@ _ENTRIES = {
     "groups": (list, NoneType),
     "size_method": (str, NoneType),
     "weights_in_state": bool,
+    "has_affine": bool,
     "likelihood_parameters": list,
+    "columns": (dict, NoneType),
 }
 
 # The version of the format in which entries, tensors and plain values came in, if not the first, and the
@@ -191,13 +213,21 @@ _ADDED = {
     "n_samples_seen_": 3,
     "size_method": 4,
     "fitted.size_factors_": 4,
+    "has_affine": 5,
+    "columns": 5,
+    "n_components_": 5,
 }
 _VALUES_BEFORE: Plain = {
     "groups": None,
     "weights_in_state": False,
     "likelihood_parameters": [],
     "size_method": SIZES_BY_MEANS,
+    "has_affine": False,
+    "columns": None,
 }
+
+# What files of before version 5 mean by parameters that they do not mention: the models of their time.
+_PARAMETERS_BEFORE: Plain = {"n_components": 2, "likelihood": "gaussian", "affine": False}
 
 _GROUP_ENTRIES = {"likelihood", "columns", "spread"}
 
@@ -260,7 +290,8 @@ class Schema:
         for name, value in plain["parameters"].items():
             kind = _PARAMETER_TYPES.get(name, (str, int, float))
             require(isinstance(value, kind), f"parameter {name}={value!r} is of the wrong kind")
-        parameters = DEFAULT_PARAMETERS | plain["parameters"]
+        before = _PARAMETERS_BEFORE if version < _ADDED["has_affine"] else {}
+        parameters = DEFAULT_PARAMETERS | before | plain["parameters"]
         return cls(_VALUES_BEFORE | plain | {"parameters": parameters}, version)
 
     @property
@@ -283,6 +314,12 @@ class Schema:
         return any(group.likelihood.takes_sizes for group in self.groups)
 
     @property
+    def columns(self) -> frames.Schema | None:
+        """Return what the columns of a data frame are; None for other data."""
+        plain = self.plain["columns"]
+        return None if plain is None else frames.Schema.from_json(plain)
+
+    @property
     def state_of_groups(self) -> dict[str, _Tensor]:
         """Return the entries of the state that hold an array for each group, besides learned parameters."""
         if not self.has_groups:
@@ -298,13 +335,17 @@ class Schema:
     @cached_property
     def tensors(self) -> dict[str, _Tensor]:
         """Return the declarations of all tensors."""
-        kind = _SITE_TENSORS | self._tensors_of_groups() if self.has_groups else _GAUSSIAN_TENSORS
-        if self.has_counts:
-            kind = kind | _COUNT_TENSORS
+        kind = self._tensors_of_sites() if self.has_groups else _GAUSSIAN_TENSORS
         init = _INIT_TENSOR if self.plain["parameters"]["init"] is None else {}
         names = self.plain["likelihood_parameters"]
         learned = {f"likelihood_parameters.{name}": _LEARNED_TENSOR for name in names}
         return _of_version(_COMMON_TENSORS | kind | learned | init, self.version)
+
+    def _tensors_of_sites(self) -> dict[str, _Tensor]:
+        # an affine part is checked before the features, whose number depends on it
+        affine = _AFFINE_TENSORS if self.plain["has_affine"] else {}
+        counts = _COUNT_TENSORS if self.has_counts else {}
+        return affine | _SITE_TENSORS | self._tensors_of_groups() | counts
 
     def _tensors_of_groups(self) -> dict[str, _Tensor]:
         table = {}
@@ -330,14 +371,13 @@ class Schema:
         self._check_text()
         if self.has_groups:
             _check_groups(self.plain["groups"], tensors)
-        in_state, method = self.plain["weights_in_state"], self.plain["size_method"]
-        require(self.plain["groups"] or not in_state, "there are weights in a state without groups")
-        before = (SIZES_BY_MEANS,) if self.version < _ADDED["size_method"] else ()
-        require(method in (*_SIZE_METHODS, *before), f"size_method={method!r} is not known")
+        self._check_flags()
         _check_names("tensor", tensors, self.tensors)
         for name, declared in self.tensors.items():
             _check_type(name, tensors[name].dtype, declared)
-        self._check_sizes(self._sizes(tensors))
+        sizes = self._sizes(tensors)
+        self._check_sizes(sizes)
+        self._check_columns(sizes["M"])
         latents = {tensors[name].dtype for name in ("state.latent_mean", "state.latent_factor")}
         require(len(latents) == 1, "the latents of the state have two types")
         known = set(self.plain["fortran_order"]) <= set(self.tensors)
@@ -355,6 +395,31 @@ class Schema:
             Params(**parameters).check()
         except (TypeError, ValueError) as error:
             raise SchemaError(f"of its parameters, {error}") from error
+
+    def _check_flags(self) -> None:
+        """Check the entries that say of what kind the model is."""
+        of_groups = {"weights_in_state": "weights in a state", "has_affine": "an affine part"}
+        for name, what in of_groups.items():
+            require(self.has_groups or not self.plain[name], f"it has {what} without groups")
+        method = self.plain["size_method"]
+        before = (SIZES_BY_MEANS,) if self.version < _ADDED["size_method"] else ()
+        require(method in (*_SIZE_METHODS, *before), f"size_method={method!r} is not known")
+
+    def _check_columns(self, n_columns: int) -> None:
+        """Check that columns of a frame are described as `to_json` describes them, each with a likelihood."""
+        plain = self.plain["columns"]
+        if plain is None:
+            return
+        try:
+            columns = frames.Schema.from_json(plain)
+            is_plain = _as_text(columns.to_json()) == _as_text(plain)
+        except (ModelFileError, TypeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"of its columns, {str(error).rstrip('.')}") from error
+        require(is_plain, "of its columns, the description is not one that was written")
+        require(len(columns.columns) == n_columns, "columns does not agree with the tensors")
+        for column in columns.columns:
+            known = column.likelihood in LIKELIHOODS
+            require(known, f"of its columns, the likelihood {column.likelihood!r} is not known")
 
     def _check_scalars(self) -> None:
         found = self.plain["fitted"]
@@ -380,6 +445,7 @@ class Schema:
         if self.has_groups:
             sizes["M"] = sum(len(group.columns) for group in self.groups)
             sizes["C"] = sum(group.n_channels for group in self.groups)
+            sizes["D"] = tensors["posterior.affine"].size - 1 if self.plain["has_affine"] else 0
         for name, declared in self.tensors.items():
             sizes = _fit_shape(name, tensors[name].shape, declared, sizes)
         return sizes
@@ -395,6 +461,16 @@ class Schema:
         require(sizes["R"] <= sizes.get("C", sizes["M"]), "there are more directions than columns")
         n_seen = plain["fitted"].get("n_samples_seen_", sizes["N"])
         require(max(sizes["A"], sizes["N"]) <= n_seen, "there are more rows or anchors than were seen")
+
+
+def _as_text(plain: Plain) -> str:
+    """Return plain values as JSON, in which 1, 1.0 and True differ; refuse numbers that are not finite."""
+    return json.dumps(plain, allow_nan=False, sort_keys=True)
+
+
+def _n_features(sizes: dict[str, int]) -> int:
+    """Return the number of features: waves, an even number of those of the affine part, the constant."""
+    return 2 * sizes["F"] + sizes["D"] + sizes["D"] % 2 + 1
 
 
 def _of_version(table: dict[str, Any], version: int) -> dict[str, Any]:
