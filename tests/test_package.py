@@ -24,7 +24,7 @@ def test_importing_loads_no_jax_and_no_estimator():
 
 def test_only_public_names_are_listed_whatever_has_been_imported():
     code = "import srflvm, srflvm.estimator, srflvm.cli, srflvm.numerics.features; print(*dir(srflvm))"
-    modules = {"anndata", "bcd", "datasets", "explore", "likelihoods", "parallel", "plot"}
+    modules = {"anndata", "bcd", "datasets", "explore", "imputation", "likelihoods", "parallel", "plot"}
     assert set(printed_by(code).split()) == {*srflvm.__all__, *modules}
 
 
