@@ -95,8 +95,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, Y: Any, return_std: bool = False, return_proba: bool = False) -> Any:
         """Fill the missing entries of Y; observed entries are returned as they are.
 
-        Numbers are filled by their means. Columns whose type holds only levels are filled by the most probable
-        one, or by the one nearest to the mean if levels are ordered.
+        Numbers are filled by their means. Columns whose type holds only levels are filled by the most
+        probable one, or by the one nearest to the mean if levels are ordered.
 
         Parameters
         ----------
