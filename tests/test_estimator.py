@@ -305,7 +305,9 @@ def test_warm_start_goes_on_where_the_last_fit_ended():
         model.fit(Y[:40])
     with pytest.raises(ValueError, match="frequencies and mixture components"):
         model.set_params(n_mixture=4).fit(Y)
-    with pytest.raises(ValueError, match="the likelihoods, the columns that have them or the inference"):
+    with pytest.raises(
+        ValueError, match="the likelihoods, the columns that have them, the affine part or the inference"
+    ):
         quick_fit(Y, warm_start=True).set_params(likelihood="student_t").fit(Y)
 
 

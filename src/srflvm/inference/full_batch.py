@@ -110,10 +110,13 @@ def _check_earlier(state: bcd.State, posterior: Posterior, problem: Problem, opt
         [(g.likelihood, g.columns.tolist(), g.channels) for g in layout.groups] if layout else []
         for layout in (before, problem.layout)
     ]
-    if groups[0] != groups[1] or ("weight_mean" in state) != ("weight_mean" in problem.layer.owns):
+    has_other_entries = any(
+        (name in state) != (name in problem.layer.owns) for name in ("weight_mean", "log_affine")
+    )
+    if groups[0] != groups[1] or has_other_entries:
         raise ValueError(
-            "warm_start=True goes on from the last fit, but the likelihoods, the columns that have them or "
-            "the inference are not those of that fit. Set warm_start=False or set them back."
+            "warm_start=True goes on from the last fit, but the likelihoods, the columns that have them, the "
+            "affine part or the inference are not those of that fit. Set warm_start=False or set them back."
         )
 
 
