@@ -44,13 +44,15 @@ def drawn_sticks(model, point, n_draws):
 
 def test_probabilities_at_a_point_are_those_of_drawn_sticks(categorical):
     sticks = drawn_sticks(categorical, POINTS[0], 200_000)
+    likelihood = categorical._posterior.layout.groups[0].likelihood
+    orders = np.split(likelihood.stick_order, np.cumsum(likelihood.n_categories)[:-1])
     start = 0
-    for table in categorical.category_probabilities(POINTS[:1]).values():
+    for table, order in zip(categorical.category_probabilities(POINTS[:1]).values(), orders, strict=True):
         own = sticks[:, start : start + table.shape[1] - 1]
         left = np.cumprod(np.column_stack([np.ones(len(own)), 1.0 - own]), axis=1)
         shares = left * np.column_stack([own, np.ones(len(own))])
         error = shares.std(axis=0) / np.sqrt(len(shares))
-        np.testing.assert_array_less(np.abs(shares.mean(axis=0) - table[0]), 5.0 * error + 1e-6)
+        np.testing.assert_array_less(np.abs(shares.mean(axis=0) - table[0, order]), 5.0 * error + 1e-6)
         start += table.shape[1] - 1
     assert start == sticks.shape[1]
 
@@ -173,6 +175,50 @@ def test_categorical_there_and_back():
     np.testing.assert_array_equal(likelihood.working(y), one_hot)
     Y[0, 1] = np.nan
     assert np.isnan(likelihood.working(likelihood.channels(Y)[0])).sum() == 4
+
+
+def test_sticks_are_broken_in_any_order():
+    """Check codes there and back, and that probabilities are those of another order with its sticks."""
+    rng = np.random.RandomState(4)
+    Y = np.stack([rng.randint(n, size=60) for n in (4, 3)], axis=1).astype(float)
+    Y[5, 0] = np.nan
+    likelihood = Categorical((4, 3), (2, 0, 3, 1, 1, 2, 0))
+    y, constants = likelihood.channels(Y)
+    renamed = np.stack([np.array(place)[Y[:, j].astype(int)] for j, place in ((1, [2, 0, 1]),)], axis=1)
+    np.testing.assert_array_equal(y[:, 3:], Categorical((3,)).channels(renamed.astype(float))[0])
+    back = likelihood.columns_from_draws(np.nan_to_num(y), constants)
+    np.testing.assert_array_equal(np.delete(back, 5, axis=0), np.delete(Y, 5, axis=0))
+    assert np.isnan(y[5, :3]).all()
+    means = rng.uniform(0.1, 0.9, (2, 5, 5))
+    plain = Categorical((4, 3)).probabilities(means)
+    for found, table, order in zip(
+        likelihood.probabilities(means), plain, ([2, 0, 3, 1], [1, 2, 0]), strict=True
+    ):
+        np.testing.assert_array_equal(found[:, order], table)
+    codes = likelihood.columns_from_moments(means, np.zeros_like(means), {}).mean
+    expected = [table.argmax(axis=1) for table in likelihood.probabilities(means)]
+    np.testing.assert_array_equal(codes, np.stack(expected, axis=1))
+
+
+def test_the_code_that_others_tell_best_comes_first():
+    """Check a column whose code 0 lies between 1 and 2, and far from 3, in the only other column."""
+    rng = np.random.RandomState(5)
+    codes = rng.randint(4, size=400).astype(float)
+    other = np.array([0.0, -1.0, 1.0, 9.0])[codes.astype(int)] + 0.3 * rng.standard_normal(400)
+    codes[::7], other[::5] = np.nan, np.nan
+    arranged = Categorical((4,)).arrange(codes[:, None], other[:, None])
+    assert arranged.stick_order[0] == 3
+    assert set(arranged.stick_order[2:]) == {0, *({1, 2} - {arranged.stick_order[1]})}
+    assert arranged.arrange(codes[:, None], -other[:, None]) is arranged
+    assert Categorical((4,)).arrange(codes[:, None], np.empty((400, 0))).stick_order == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (0, 1, 1), (0, 1, 3)])
+def test_an_order_that_is_not_one_is_refused(order):
+    with pytest.raises(ValueError, match="each code of each column once"):
+        Categorical((3,), order)
+    with pytest.raises(ValueError, match="needs n_categories"):
+        Categorical(None, order)
 
 
 def test_categorical_moments_and_log_probability():

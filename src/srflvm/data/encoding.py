@@ -9,7 +9,7 @@ the user, or estimated by the layout's `size_method`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,7 +154,20 @@ class Layout:
             channels = slice(start, start + y.shape[1])
             groups.append(Group(resolved, np.asarray(columns), units, channels, _spread(resolved.working(y))))
             start = channels.stop
-        return cls(tuple(groups), np.asarray(np.nanmean(Y, axis=0, dtype=np.float64)))
+        layout = cls(tuple(groups), np.asarray(np.nanmean(Y, axis=0, dtype=np.float64)))
+        return layout._arranged(Y) if any(group.likelihood.has_categories for group in groups) else layout
+
+    def _arranged(self, Y: FloatArray) -> Layout:
+        """Return the layout with what columns decide about the channels of columns of other groups."""
+        encoded = self.encode(Y)
+        working = [g.likelihood.working(rows.y) for g, rows in zip(self.groups, encoded, strict=True)]
+        groups = []
+        for place, group in enumerate(self.groups):
+            others = [np.empty((len(Y), 0)), *working[:place], *working[place + 1 :]]
+            values = np.asarray(Y[:, group.columns], np.float64)
+            arranged = group.likelihood.arrange(values, np.concatenate(others, axis=1))
+            groups.append(replace(group, likelihood=arranged))
+        return replace(self, groups=tuple(groups))
 
     @property
     def n_columns(self) -> int:

@@ -147,6 +147,7 @@ def _group_block(
     inside = kept[group.columns] if alone else np.ones(len(group.columns), bool)
     shipped = {name: pack_array(values[..., picked], "float64") for name, values in parameters.items()}
     sizes = getattr(group.likelihood, "n_categories", None)
+    order = getattr(group.likelihood, "stick_order", None)
     return {
         "kind": kind,
         "likelihood": group.likelihood.name,
@@ -157,6 +158,7 @@ def _group_block(
         "scale": pack_array(group.units.scale[inside], "float64"),
         "parameters": shipped,
         "sizes": None if sizes is None else [n - 1 for n in sizes],
+        "order": None if order is None else list(order),
     }
 
 

@@ -139,6 +139,13 @@ class Likelihood:
         """Return this likelihood with all that depends on the training columns filled in."""
         return self
 
+    def arrange(self, Y: FloatArray, others: FloatArray) -> Likelihood:
+        """Return this likelihood with what depends on training columns of other likelihoods too.
+
+        Y (N, m) are its own columns, `others` (N, C) the working values of the others, NaN where missing.
+        """
+        return self
+
     def refuse_vector_entries(self) -> None:
         """Refuse to score single entries if they are parts of a vector."""
         if self.columns_are_one_vector:

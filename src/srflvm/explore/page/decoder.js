@@ -126,7 +126,7 @@ class Decoder {
     if (group.kind === "shares") return sharesFromSteps(found.mean, found.variance);
     if (group.kind !== "categorical") return found;
     const codes = group.sizes.map((size, j) =>
-      codeFromSteps(found.mean.subarray(group.offsets[j], group.offsets[j] + size)),
+      codeFromSteps(found.mean.subarray(group.offsets[j], group.offsets[j] + size), group.orders[j]),
     );
     return { mean: codes.map((code) => code.mean), variance: codes.map((code) => code.variance) };
   }
@@ -134,7 +134,8 @@ class Decoder {
   _columnMean(group, index) {
     if (group.kind === "shares") return this._groupMoments(group).mean[index];
     if (group.kind === "categorical") {
-      return codeFromSteps(this._channels(group, group.offsets[index], group.sizes[index]).mean).mean;
+      const steps = this._channels(group, group.offsets[index], group.sizes[index]).mean;
+      return codeFromSteps(steps, group.orders[index]).mean;
     }
     this._channel(group, index, group.kind !== "identity");
     return this.moments[0];
@@ -145,12 +146,16 @@ function readGroup(spec) {
   const parameters = {};
   for (const [name, block] of Object.entries(spec.parameters)) parameters[name] = readBlock(block);
   const offsets = [];
+  const orders = [];
   let total = 0;
   for (const size of spec.sizes ?? []) {
+    // a column has one code more than steps
+    const first = total + offsets.length;
+    orders.push(spec.order?.slice(first, first + size + 1));
     offsets.push(total);
     total += size;
   }
-  return { ...spec, parameters, offsets, location: readBlock(spec.location), scale: readBlock(spec.scale) };
+  return { ...spec, parameters, offsets, orders, location: readBlock(spec.location), scale: readBlock(spec.scale) };
 }
 
 /** The sum of left[i] * right[start + i]. Four sums at a time keep the processor busy. */

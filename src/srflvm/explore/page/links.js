@@ -75,8 +75,9 @@ function expectedMoments(group, c, mean, variance, rule, out) {
 }
 expectedMoments.given = new Float64Array(2);
 
-/** The most probable code of a categorical column and p (1 - p), from the chances of taking each step. */
-function codeFromSteps(taken) {
+/** The most probable code of a categorical column and p (1 - p), from the chances of taking each step.
+ *  `order` has the codes in the order of the steps; without it they are 0, 1, ... */
+function codeFromSteps(taken, order) {
   let left = 1;
   let best = 0;
   let code = 0;
@@ -88,7 +89,7 @@ function codeFromSteps(taken) {
     }
     if (k < taken.length) left *= 1 - taken[k];
   }
-  return { mean: code, variance: best * (1 - best) };
+  return { mean: order ? order[code] : code, variance: best * (1 - best) };
 }
 
 /** Moments of the shares of a vector of counts with a total of one, from those of the steps of its stick. */
