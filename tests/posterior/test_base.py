@@ -266,7 +266,7 @@ def test_only_rows_with_missing_entries_are_embedded(monkeypatch):
     Y[2, 1] = Y[4, 0] = np.nan
     alone = posterior.embed(Y[[2, 4]])
     incomplete = posterior.embed_incomplete(Y)
-    np.testing.assert_array_equal(incomplete.index, [2, 4])
+    np.testing.assert_array_equal(incomplete.rows, [2, 4])
     np.testing.assert_array_equal(incomplete.embedding.mean, alone.mean)
     sizes, embed = [], type(posterior).embed
 

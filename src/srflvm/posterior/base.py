@@ -55,10 +55,10 @@ class Decoded:
 class IncompleteRows(NamedTuple):
     """Those rows of a table that have missing entries, embedded.
 
-    `index` tells where they are; `values` (n, M) are raw, NaN where missing; `log_sizes` (n,) may be None.
+    `rows` tells where they are; `values` (n, M) are raw, NaN where missing; `log_sizes` (n,) may be None.
     """
 
-    index: np.ndarray
+    rows: np.ndarray
     values: FloatArray
     log_sizes: FloatArray | None
     embedding: Embedding
@@ -286,13 +286,13 @@ class Posterior(abc.ABC):
         columns = self.level_columns.items()
         tables = {column: (Y[:, column, None] == codes).astype(float) for column, codes in columns}
         some = self.embed_incomplete(Y, log_sizes) if tables and incomplete is None else incomplete
-        if some is None or not some.index.size:
+        if some is None or not some.rows.size:
             return tables
         found = self.category_probabilities(some.embedding.mean, some.embedding.cholesky)
         found |= self._ordered_probabilities(some.embedding, [c for c in tables if c not in found])
         for column, table in tables.items():
             missing = some.missing[:, column]
-            table[some.index[missing]] = found[column][missing]
+            table[some.rows[missing]] = found[column][missing]
         return tables
 
     def _ordered_probabilities(self, embedding: Embedding, columns: list[int]) -> dict[int, FloatArray]:
