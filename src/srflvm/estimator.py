@@ -7,7 +7,7 @@ attributes. All other methods ask the fitted model and change nothing. There is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -536,22 +536,24 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         def filled_rows(
             rows: slice, values: FloatArray, log_sizes: FloatArray | None
         ) -> tuple[FloatArray, ...]:
-            return self._posterior.fill_missing(values, log_sizes)[: 2 if return_std else 1]
+            posterior = self._posterior
+            incomplete = posterior.embed_incomplete(values, log_sizes)
+            parts = posterior.fill_missing(values, log_sizes, incomplete)
+            if return_proba:
+                parts += tuple(posterior.level_probabilities(values, log_sizes, incomplete).values())
+            return parts
 
-        filled, *std = self._by_pieces(filled_rows, source, sizes)
-        found = [self._as_frame(filled, Y), *std]
+        filled, std, *tables = self._by_pieces(filled_rows, source, sizes)
+        found: list[Any] = [self._as_frame(filled, Y)]
+        if return_std:
+            found.append(std)
         if return_proba:
-            found.append(self._level_probabilities(source, sizes, Y))
+            found.append(self._by_column(tables, Y))
         return tuple(found) if len(found) > 1 else found[0]
 
-    def _level_probabilities(self, source: Source, sizes: Any, Y: Any) -> dict[Any, Any]:
+    def _by_column(self, of_levels: Sequence[FloatArray], Y: Any) -> dict[Any, Any]:
         """Return the probabilities of the levels of each column that has some, by its name or its index."""
-
-        def of_rows(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
-            return tuple(self._posterior.level_probabilities(values, log_sizes).values())
-
-        columns = self._posterior.level_columns
-        tables = dict(zip(columns, self._by_pieces(of_rows, source, sizes), strict=True)) if columns else {}
+        tables = dict(zip(self._posterior.level_columns, of_levels, strict=True))
         schema, names = getattr(self, "columns_", None), getattr(self, "feature_names_in_", None)
         if schema is None or not is_frame(Y):
             return {place if names is None else names[place]: table for place, table in tables.items()}

@@ -257,3 +257,43 @@ def test_columns_of_numbers_have_no_levels():
     posterior, rows = cases()[0]
     assert posterior.level_columns == {}
     assert posterior.level_probabilities(rows) == {}
+
+
+def test_only_rows_with_missing_entries_are_embedded(monkeypatch):
+    """A complete row is not, and is filled, drawn and told the probabilities of without."""
+    posterior = cases()[1][0]
+    Y = np.array(table_of_all_kinds(), np.float64)[:6]
+    Y[2, 1] = Y[4, 0] = np.nan
+    alone = posterior.embed(Y[[2, 4]])
+    incomplete = posterior.embed_incomplete(Y)
+    np.testing.assert_array_equal(incomplete.rows, [2, 4])
+    np.testing.assert_array_equal(incomplete.embedding.mean, alone.mean)
+    sizes, embed = [], type(posterior).embed
+
+    def watched(self, Y, log_sizes=None):
+        sizes.append(len(Y))
+        return embed(self, Y, log_sizes)
+
+    monkeypatch.setattr(type(posterior), "embed", watched)
+    complete = np.delete(Y, [2, 4], axis=0)
+    np.testing.assert_array_equal(posterior.fill_missing(complete)[0], complete)
+    assert all(
+        set(np.ravel(table)) == {0.0, 1.0} for table in posterior.level_probabilities(complete).values()
+    )
+    assert posterior.embed_incomplete(complete).embedding.mean.shape == (0, alone.mean.shape[1])
+    assert sizes == []
+    posterior.fill_missing(Y)
+    posterior.draw_filled(Y, None, 2, np.random.RandomState(0))
+    posterior.level_probabilities(Y)
+    assert sizes == [2, 2, 2]
+
+
+def test_rows_that_are_embedded_already_give_the_same_answers(monkeypatch):
+    posterior, rows = cases()[1]
+    incomplete = posterior.embed_incomplete(rows)
+    filled, tables = posterior.fill_missing(rows), posterior.level_probabilities(rows)
+    monkeypatch.setattr(type(posterior), "embed", None)
+    for left, right in zip(filled, posterior.fill_missing(rows, None, incomplete), strict=True):
+        np.testing.assert_array_equal(left, right)
+    for column, table in posterior.level_probabilities(rows, None, incomplete).items():
+        np.testing.assert_array_equal(table, tables[column])

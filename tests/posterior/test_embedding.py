@@ -83,6 +83,16 @@ def test_the_first_of_equally_near_anchors_comes_first():
     np.testing.assert_array_equal(AnchorIndex(anchors).nearest(np.full((1, 1), NAN), 3), [[0, 1, 2]])
 
 
+def test_the_smallest_are_those_of_a_stable_sort_in_every_row():
+    """With many equal values, and with values that are infinite or no numbers."""
+    values = np.random.default_rng(0).integers(0, 4, size=(200, 12)).astype(float)
+    values[values == 2.0] = np.inf
+    values[100:][values[100:] == 3.0] = NAN
+    for count in (1, 3, 12):
+        expected = np.argsort(values, axis=1, kind="stable")[:, :count]
+        np.testing.assert_array_equal(embedding._smallest(values, count), expected)
+
+
 # ---- uncertain weights ------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from srflvm.posterior import scoring
 from srflvm.posterior.chunks import Embedding
-from srflvm.posterior.scoring import entry_log_density, row_log_density
+from srflvm.posterior.scoring import entry_log_densities, entry_log_density, row_log_density
 
 
 def entry_densities(latents, row):
@@ -81,3 +81,32 @@ def test_log_densities_of_entries_are_averages_over_the_latent():
         whole = logsumexp(around + norm.logpdf(t)[:, None], axis=0) + np.log(0.2)
         np.testing.assert_allclose(nearly[row, seen], whole[seen], atol=1e-4)
         assert np.all(np.isnan(found[row, ~seen]))
+
+
+def test_many_rows_are_scored_in_larger_chunks_with_the_same_result(monkeypatch):
+    posterior, placed, encoded = one_dimensional()
+    whole = entry_log_density(posterior, placed, encoded), row_log_density(posterior, placed, encoded)
+    sizes, function_moments = [], type(posterior).function_moments
+
+    def watched(self, latents):
+        sizes.append(len(latents))
+        return function_moments(self, latents)
+
+    monkeypatch.setattr(type(posterior), "function_moments", watched)
+    monkeypatch.setattr(scoring, "_MANY_ROWS", 1)
+    again = entry_log_density(posterior, placed, encoded), row_log_density(posterior, placed, encoded)
+    assert sizes == [64 * 2, 64 * 64]
+    for left, right in zip(whole, again, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-12)
+    # unless there would be too many numbers
+    monkeypatch.setattr(scoring, "_MOST_NUMBERS", 1)
+    entry_log_density(posterior, placed, encoded)
+    assert sizes[2] == 8 * 2
+
+
+def test_several_tables_of_the_same_rows_are_scored_as_each_of_them():
+    posterior, placed, encoded = one_dimensional()
+    other = tuple(rows._replace(y=np.where(rows.observed, 1.0 - rows.y, np.nan)) for rows in encoded)
+    found = entry_log_densities(posterior, placed, [encoded, other])
+    for table, expected in zip(found, (encoded, other), strict=True):
+        np.testing.assert_array_equal(table, entry_log_density(posterior, placed, expected))

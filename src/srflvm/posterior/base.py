@@ -12,7 +12,7 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from srflvm.numerics.features import fourier_features
 from srflvm.numerics.jit import in_float64
 from srflvm.posterior.chunks import Embedding, row_chunks
 from srflvm.posterior.embedding import AnchorIndex, FrozenFunction, embed_rows
-from srflvm.posterior.scoring import entry_log_density, row_log_density
+from srflvm.posterior.scoring import entry_log_densities, entry_log_density, row_log_density
 
 N_NEIGHBOURS = 3
 
@@ -50,6 +50,23 @@ class Decoded:
     def variance(self) -> FloatArray:
         """Return the predictive variance: the sum of the three."""
         return self.latent_variance + self.weight_variance + self.noise_variance
+
+
+class IncompleteRows(NamedTuple):
+    """Those rows of a table that have missing entries, embedded.
+
+    `rows` tells where they are; `values` (n, M) are raw, NaN where missing; `log_sizes` (n,) may be None.
+    """
+
+    rows: np.ndarray
+    values: FloatArray
+    log_sizes: FloatArray | None
+    embedding: Embedding
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Tell which entries (n, M) are missing."""
+        return np.isnan(self.values)
 
 
 @dataclass(frozen=True)
@@ -259,29 +276,37 @@ class Posterior(abc.ABC):
         }
 
     def level_probabilities(
-        self, Y: FloatArray, log_sizes: FloatArray | None = None
+        self, Y: FloatArray, log_sizes: FloatArray | None = None, incomplete: IncompleteRows | None = None
     ) -> dict[int, FloatArray]:
         """Compute the probabilities (n, C) of the codes of each column that has levels, given raw rows.
 
-        An observed entry has its level for certain.
+        An observed entry has its level for certain. `incomplete` are the rows with missing entries, if they
+        are embedded already.
         """
-        embedding = self.embed(Y, log_sizes)
-        tables = self.category_probabilities(embedding.mean, embedding.cholesky)
-        tables |= self._ordered_probabilities(embedding, [c for c in self.level_columns if c not in tables])
-        for column, codes in self.level_columns.items():
-            known = np.flatnonzero(~np.isnan(Y[:, column]))
-            tables[column][known] = Y[known, column, None] == codes
-        return {column: tables[column] for column in self.level_columns}
+        columns = self.level_columns.items()
+        tables = {column: (Y[:, column, None] == codes).astype(float) for column, codes in columns}
+        some = self.embed_incomplete(Y, log_sizes) if tables and incomplete is None else incomplete
+        if some is None or not some.rows.size:
+            return tables
+        found = self.category_probabilities(some.embedding.mean, some.embedding.cholesky)
+        found |= self._ordered_probabilities(some.embedding, [c for c in tables if c not in found])
+        for column, table in tables.items():
+            missing = some.missing[:, column]
+            table[some.rows[missing]] = found[column][missing]
+        return tables
 
     def _ordered_probabilities(self, embedding: Embedding, columns: list[int]) -> dict[int, FloatArray]:
         """Compute the probabilities of the codes of columns that are one channel each, code by code."""
+        if not columns:
+            return {}
         codes = {column: self.level_columns[column] for column in columns}
-        rows = np.full((len(embedding.mean), self.layout.n_columns), np.nan)
-        tables = {column: np.zeros((len(rows), len(own))) for column, own in codes.items()}
-        for place in range(max(map(len, codes.values()), default=0)):
-            for column, own in codes.items():
-                rows[:, column] = own[place] if place < len(own) else np.nan
-            log_density = entry_log_density(self, embedding, self.layout.encode(rows))
+        places = range(max(map(len, codes.values())))
+        rows = np.full((len(places), len(embedding.mean), self.layout.n_columns), np.nan)
+        for column, own in codes.items():
+            rows[: len(own), :, column] = own[:, None]
+        densities = entry_log_densities(self, embedding, [self.layout.encode(some) for some in rows])
+        tables = {column: np.zeros((len(embedding.mean), len(own))) for column, own in codes.items()}
+        for place, log_density in zip(places, densities, strict=True):
             for group in self.layout.groups:
                 for column, values in zip(
                     group.columns.tolist(), log_density[:, group.channels].T, strict=False
@@ -292,18 +317,29 @@ class Posterior(abc.ABC):
 
     # ---- missing entries --------------------------------------------------------------------------
 
+    def embed_incomplete(self, Y: FloatArray, log_sizes: FloatArray | None = None) -> IncompleteRows:
+        """Embed the raw rows that have missing entries."""
+        index = np.flatnonzero(np.isnan(Y).any(axis=1))
+        some = None if log_sizes is None else log_sizes[index]
+        n_latent = self.frequencies.shape[1]
+        nothing = Embedding(np.empty((0, n_latent)), np.empty((0, n_latent, n_latent)))
+        embedding = self.embed(Y[index], some) if index.size else nothing
+        return IncompleteRows(index, Y[index], some, embedding)
+
     def fill_missing(
-        self, Y: FloatArray, log_sizes: FloatArray | None = None
+        self, Y: FloatArray, log_sizes: FloatArray | None = None, incomplete: IncompleteRows | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Return Y with missing entries at their predictive means, and the standard deviations there."""
+        """Return Y with missing entries at their predictive means, and the standard deviations there.
+
+        `incomplete` are the rows with missing entries, if they are embedded already.
+        """
         missing = np.isnan(Y)
         filled, std = np.array(Y, dtype=np.float64), np.zeros(Y.shape)
-        rows = np.flatnonzero(missing.any(axis=1))
-        if rows.size:
-            some = None if log_sizes is None else log_sizes[rows]
-            decoded = self.decode_data(self.embed(Y[rows], some), Y[rows], some)
-            filled[missing] = decoded.mean[missing[rows]]
-            std[missing] = np.sqrt(np.broadcast_to(decoded.variance, decoded.mean.shape)[missing[rows]])
+        if missing.any():
+            some = self.embed_incomplete(Y, log_sizes) if incomplete is None else incomplete
+            decoded = self.decode_data(some.embedding, some.values, some.log_sizes)
+            filled[missing] = decoded.mean[some.missing]
+            std[missing] = np.sqrt(np.broadcast_to(decoded.variance, decoded.mean.shape)[some.missing])
         return filled, std
 
     def draw_filled(
@@ -312,13 +348,11 @@ class Posterior(abc.ABC):
         """Return copies of Y (n_draws, n, M) filled with draws: of the latents, the function, the entries."""
         missing = np.isnan(Y)
         copies = np.repeat(np.array(Y, dtype=np.float64)[None], n_draws, axis=0)
-        rows = np.flatnonzero(missing.any(axis=1))
-        if not rows.size:
-            return copies
-        some = None if log_sizes is None else log_sizes[rows]
-        embedding = self.embed(Y[rows], some)
-        for copy in copies:
-            copy[missing] = self.draw_data(embedding.draw(rng), rng, Y[rows], some)[missing[rows]]
+        if missing.any():
+            some = self.embed_incomplete(Y, log_sizes)
+            for copy in copies:
+                drawn = self.draw_data(some.embedding.draw(rng), rng, some.values, some.log_sizes)
+                copy[missing] = drawn[some.missing]
         return copies
 
     # ---- draws ------------------------------------------------------------------------------------

@@ -107,13 +107,13 @@ class AnchorIndex:
 
 def _smallest(values: FloatArray, count: int) -> np.ndarray:
     """Return where the smallest of each row (n, A) are, in their order: (n, count)."""
-    largest = np.partition(values, count - 1, axis=1)[:, count - 1]
-    found = np.empty((len(values), count), int)
-    for row, (own, bound) in enumerate(zip(values, largest, strict=True)):
-        # what is not a number is never larger, and comes last
-        near = np.flatnonzero(~(own > bound))
-        found[row] = near[np.argsort(own[near], kind="stable")[:count]]
-    return found
+    largest = np.partition(values, count - 1, axis=1)[:, count - 1 : count]
+    # what is not a number is never larger, and comes last
+    rows, columns = np.nonzero(~(values > largest))
+    # both keys leave equal ones in their order, which is that of the columns
+    columns = columns[np.lexsort((values[rows, columns], rows))]
+    first = np.searchsorted(rows, np.arange(len(values)))
+    return columns[first[:, None] + np.arange(count)]
 
 
 def embed_rows(

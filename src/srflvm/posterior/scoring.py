@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 _N_DRAWS = 64
 _WIDENING = 1.2
-_ROWS_AT_ONCE = 8
+
+# Rows that go through a compiled program at a time: the larger number where there are many rows, unless the
+# products of features at all their points, which give the variances, are more numbers than this.
+_SIZES = (8, 64)
+_MANY_ROWS = 512
+_MOST_NUMBERS = 2e7
 
 
 class ImportanceSample:
@@ -65,39 +70,51 @@ def row_log_density(posterior: Posterior, embedding: Embedding, encoded: Sequenc
     observed = np.concatenate([rows.observed for rows in encoded], axis=1)
     parts = [
         np.sum(np.where(observed[rows][:, None, :], log_probs, 0.0), axis=-1)
-        for rows, log_probs in _log_probs(posterior, sample.latents, encoded)
+        for rows, (log_probs,) in _log_probs(posterior, sample.latents, [encoded])
     ]
     return sample.log_density(np.concatenate(parts))
 
 
 def entry_log_density(posterior: Posterior, embedding: Embedding, encoded: Sequence[GroupRows]) -> FloatArray:
     """Compute log p(y_nc) of each channel (n, C), NaN where not observed, in model units."""
+    return entry_log_densities(posterior, embedding, [encoded])[0]
+
+
+def entry_log_densities(
+    posterior: Posterior, embedding: Embedding, tables: Sequence[Sequence[GroupRows]]
+) -> list[FloatArray]:
+    """Compute what `entry_log_density` does for several tables of the same rows, with one function."""
     points = np.moveaxis(cubature_points(embedding.mean, embedding.cholesky), 0, 1)
-    observed = np.concatenate([rows.observed for rows in encoded], axis=1)
     parts = [
-        logsumexp(log_probs, axis=1) - np.log(points.shape[1])
-        for _, log_probs in _log_probs(posterior, points, encoded)
+        [logsumexp(log_probs, axis=1) - np.log(points.shape[1]) for log_probs in of_tables]
+        for _, of_tables in _log_probs(posterior, points, tables)
     ]
-    return np.where(observed, np.concatenate(parts), np.nan)
+    observed = [np.concatenate([rows.observed for rows in encoded], axis=1) for encoded in tables]
+    wholes = [np.concatenate(of_table) for of_table in zip(*parts, strict=True)]
+    return [np.where(seen, whole, np.nan) for seen, whole in zip(observed, wholes, strict=True)]
 
 
 def _log_probs(
-    posterior: Posterior, latents: FloatArray, encoded: Sequence[GroupRows]
-) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield log p(y_nc | x_nt) (n, T, C) for latents (n, T, Q), a few rows at a time."""
+    posterior: Posterior, latents: FloatArray, tables: Sequence[Sequence[GroupRows]]
+) -> Iterator[tuple[slice, list[FloatArray]]]:
+    """Yield log p(y_nc | x_nt) (n, T, C) of each table for latents (n, T, Q), a few rows at a time."""
     n_rows, n_points, n_latent = latents.shape
-    chunks = PaddedChunks(n_rows, _ROWS_AT_ONCE)
+    few, many = _SIZES
+    is_small = many * n_points * posterior.packed_covariances.shape[1] <= _MOST_NUMBERS
+    chunks = PaddedChunks(n_rows, many if is_small and n_rows >= _MANY_ROWS else few)
     parameters = posterior.function.parameters
-    filled = tuple(rows.filled() for rows in encoded)
+    filled = [tuple(rows.filled() for rows in encoded) for encoded in tables]
+    shape = (chunks.size, n_points, -1)
     with in_float64():
-        for number, (points, rows) in enumerate(chunks.cut((latents, filled))):
+        for number, (points, tables_of_some) in enumerate(chunks.cut((latents, filled))):
             mean, variance = posterior.function_moments(np.asarray(points).reshape(-1, n_latent))
-            shape = (_ROWS_AT_ONCE, n_points, -1)
-            values = _predictive(
-                posterior.likelihoods, parameters, rows, mean.reshape(shape), variance.reshape(shape)
-            )
-            here = slice(number * _ROWS_AT_ONCE, min((number + 1) * _ROWS_AT_ONCE, n_rows))
-            yield here, np.asarray(values)[: here.stop - here.start]
+            moments = mean.reshape(shape), variance.reshape(shape)
+            here = slice(number * chunks.size, min((number + 1) * chunks.size, n_rows))
+            values = [
+                np.asarray(_predictive(posterior.likelihoods, parameters, rows, *moments))
+                for rows in tables_of_some
+            ]
+            yield here, [of_table[: here.stop - here.start] for of_table in values]
 
 
 @partial(quickly_compiled, static_argnames="likelihoods")

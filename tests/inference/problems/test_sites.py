@@ -17,6 +17,7 @@ from helpers.site_cases import (
     slopes,
 )
 
+from srflvm import SRFLVM
 from srflvm.inference.problems import sites
 from srflvm.inference.problems.sites import solve_sites
 from srflvm.likelihoods import Gaussian, NegativeBinomial, Poisson
@@ -61,3 +62,24 @@ def test_columns_are_solved_alike_in_any_batches(kind, monkeypatch):
     (parts,) = solve_sites(*arguments)
     for left, right in zip(jax.tree.leaves(vars(whole)), jax.tree.leaves(vars(parts)), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-11, atol=1e-12)
+
+
+def test_large_tables_have_some_rows_to_compare_draws_and_few_anchors(monkeypatch):
+    """Draws of frequencies are compared on every third of 60 rows, and solved for on all of them."""
+    Y = np.random.RandomState(0).standard_normal((60, 3))
+    Y[::7, 1] = np.nan
+    numbers, solve = [], sites.solve_sites
+
+    def watched(plans, features, *arguments):
+        numbers.append(features.shape[0] * features.shape[1])
+        return solve(plans, features, *arguments)
+
+    monkeypatch.setattr(sites, "solve_sites", watched)
+    monkeypatch.setattr(sites, "_ROWS_TO_COMPARE_DRAWS", 25)
+    monkeypatch.setattr(sites, "_MOST_POINTS", 0)
+    monkeypatch.setattr(sites, "_MOST_AFFINE_ANCHORS", 30)
+    options = {"n_components": 1, "n_frequencies": 3, "max_iter": 2, "tol": 0.0, "random_state": 0}
+    likelihood = Gaussian(noise="column", scale="column")
+    model = SRFLVM(likelihood=likelihood, affine=True, init="pca", **options).fit(Y)
+    assert numbers == [20, 20, 20, 20, 60]
+    assert len(model._posterior.anchors) == 30

@@ -48,12 +48,16 @@ _COLUMNS_AT_ONCE = 128
 _ROUNDS_AT_START = 2
 _ROUNDS_AT_END = 6
 _COLUMNS_TO_COMPARE_DRAWS = 64
+_ROWS_TO_COMPARE_DRAWS = 10_000
 
 # A start of Bayesian PCA leaves to the waves this share of the variance of the working values, at this scale
 # in two dimensions. Scales of features are not smaller than this.
 _WAVE_VARIANCE = 0.05
 _LINEAR_FREQUENCY_SCALE = 0.5
 _SMALLEST_SCALE = 1e-2
+
+# Rows kept as anchors with an affine part, which leads a search from afar to the optimum: fewer than without.
+_MOST_AFFINE_ANCHORS = 2000
 
 # Rows of features, over all cubature points, up to which uncertain latents are averaged over those points.
 _MOST_POINTS = 6000
@@ -289,7 +293,8 @@ class SiteProblem:
         affine = self._affine_scales(state)
         features = _features(points, frequencies, affine, dtype)
         solved = solve_sites(self._plans, features, data, state, _ROUNDS_AT_END)
-        anchors = np.sort(rng.permutation(self.n_rows)[:MOST_ANCHORS])
+        n_anchors = _MOST_AFFINE_ANCHORS if self.has_affine else MOST_ANCHORS
+        anchors = np.sort(rng.permutation(self.n_rows)[:n_anchors])
         posterior = SitePosterior(
             columns=self.working.columns,
             frequencies=frequencies,
@@ -330,12 +335,16 @@ class SiteProblem:
         settings: Settings,
         rng: np.random.RandomState,
     ) -> FloatArray:
-        """Return the draw of W with the highest bound, of some columns."""
-        affine = self._affine_scales(state)
+        """Return the draw of W with the highest bound, of some columns and evenly spaced rows."""
+        affine, dtype = self._affine_scales(state), np.asarray(state["latent_mean"]).dtype
+        step = -(-self.n_rows // _ROWS_TO_COMPARE_DRAWS)
+        rows, sites = jax.tree.map(lambda part: part[:, ::step], ([rows for rows, _ in data], state["sites"]))
+        some_data = tuple((some, level) for some, (_, level) in zip(rows, data, strict=True))
+        some_state = {**state, "sites": sites}
 
         def bound(frequencies: FloatArray) -> float:
-            features = _features(points, frequencies, affine, np.asarray(state["latent_mean"]).dtype)
-            solved = solve_sites(self._plans, features, data, state, 1, _COLUMNS_TO_COMPARE_DRAWS)
+            features = _features(points[:, ::step], frequencies, affine, dtype)
+            solved = solve_sites(self._plans, features, some_data, some_state, 1, _COLUMNS_TO_COMPARE_DRAWS)
             return float(sum(np.sum(group.bound) for group in solved))
 
         return max(draw_frequencies(state, settings, rng), key=bound)
