@@ -506,7 +506,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             a frame with the levels as columns if Y is a frame.
         n_draws : int, default=None
             Return this many filled copies drawn from the predictive distribution, (n_draws, n, M), or a list
-            of frames if Y is one, for multiple imputation, in place of the means.
+            of frames if Y is one, for multiple imputation, in place of the means. Of the table that the model
+            was fitted to, if it is not large, copies differ in latents, weights and noises, drawn jointly; of
+            other rows in latents and weights, each as if the other was known.
         mask, sizes
             As in `fit`.
         random_state : int, RandomState instance or None, default=None
@@ -530,7 +532,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 slice(0, source.n_rows), source.read(0, source.n_rows), sizes
             )
             rng = check_random_state(random_state)
-            copies = self._posterior.draw_filled(values, log_sizes, n_draws, rng)
+            copies = self._posterior.draw_filled(values, log_sizes, n_draws, rng, self.embedding_)
             return [self._as_frame(copy, Y) for copy in copies] if is_frame(Y) else copies
 
         def filled_rows(

@@ -128,4 +128,4 @@ def embedded(*starts, rows=slice(None), certain=True):
     posterior, _, _, raw, sizes = known_model(starts[0].shape[1])
     function = posterior.function._replace(packed_covariance=None) if certain else posterior.function
     filled = tuple(group.filled() for group in posterior.layout.encode(raw[rows], sizes[rows]))
-    return embed_rows(posterior.likelihoods, function, filled, np.stack(starts, axis=1))
+    return embed_rows(posterior.channel_likelihoods, function, filled, np.stack(starts, axis=1))

@@ -67,7 +67,7 @@ def build_payload(
         "n_latent": n_latent,
         "dims": _shown_dims(model, dims),
         "relevance": np.round(model.relevance_, 3).tolist(),
-        "likelihoods": sorted({likelihood.name for likelihood in posterior.likelihoods}),
+        "likelihoods": sorted({group.likelihood.name for group in posterior.layout.groups}),
         "image_shape": sides,
         "image_range": _image_range(values, summary) if sides else None,
         "ids": names_of_rows,

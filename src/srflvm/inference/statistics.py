@@ -337,7 +337,9 @@ def _sums_of_groups(
         for channels in _blocks(mine.y.shape[1]):
             weights = _BlockWeights.of(posterior, group.channels.start, channels, features.dtype)
             some = {n: jnp.asarray(v if len(v) == 1 else v[channels]) for n, v in learned.items()}
-            sums = _sums_of_block(group.likelihood, features, whole.take_channels(channels), weights, some)
+            sums = _sums_of_block(
+                group.likelihood.of_channels, features, whole.take_channels(channels), weights, some
+            )
             found.append(jax.tree.map(np.asarray, sums))
         gram, cross, curvature, at_zero, bound = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
         grams.append(gram)

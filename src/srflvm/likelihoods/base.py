@@ -110,6 +110,8 @@ class Likelihood:
     columns_are_one_vector: ClassVar[bool] = False
     # f is a log mean, so that the size of a row multiplies the mean through an offset of f
     takes_sizes: ClassVar[bool] = False
+    # log p is quadratic in f, so that a Gaussian site stands for an entry exactly
+    is_quadratic: ClassVar[bool] = False
     # change of f for a unit of the working scale
     working_gain: ClassVar[float] = 1.0
 
@@ -129,6 +131,15 @@ class Likelihood:
     def has_numbers_by_column(self) -> bool:
         """Tell whether a parameter has one number for each column, in the order of the columns."""
         return False
+
+    @property
+    def of_channels(self) -> Likelihood:
+        """Return the likelihood without what only encoding and decoding of columns need.
+
+        Programs are compiled for it, so that tables of the same shape share them although their columns
+        have other numbers.
+        """
+        return self
 
     # ---- data -------------------------------------------------------------------------------------
 
@@ -288,6 +299,21 @@ class Likelihood:
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
         """Draw the channels given f (n, c)."""
         raise NotImplementedError
+
+    def draw_parameters(
+        self,
+        y: FloatArray,
+        observed: np.ndarray,
+        f: FloatArray,
+        parameters: Parameters,
+        learned: dict[str, FloatArray],
+        rng: np.random.RandomState,
+    ) -> dict[str, FloatArray]:
+        """Draw the learned parameters given channels and f (n, c); those without a known conditional stay.
+
+        `parameters` are the constants of the channels.
+        """
+        return learned
 
     def columns_from_moments(
         self, means: FloatArray, variances: FloatArray, constants: Parameters

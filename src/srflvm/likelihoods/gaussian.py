@@ -45,6 +45,7 @@ class Gaussian(Likelihood):
 
     name: ClassVar[str] = "gaussian"
     has_units: ClassVar[bool] = True
+    is_quadratic: ClassVar[bool] = True
     noise: str = "shared"
     scale: str = "shared"
     resolution: tuple[float, ...] | None = None
@@ -56,6 +57,10 @@ class Gaussian(Likelihood):
     @property
     def has_numbers_by_column(self) -> bool:
         return self.resolution is not None
+
+    @property
+    def of_channels(self) -> Gaussian:
+        return Gaussian(noise=self.noise)
 
     def resolve(self, Y: FloatArray) -> Gaussian:
         if self.scale == "shared" or self.resolution is not None:
@@ -107,6 +112,27 @@ class Gaussian(Likelihood):
 
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
         return f + np.exp(0.5 * _plain_log_noise(parameters)) * rng.standard_normal(f.shape)
+
+    def draw_parameters(
+        self,
+        y: FloatArray,
+        observed: np.ndarray,
+        f: FloatArray,
+        parameters: Parameters,
+        learned: dict[str, FloatArray],
+        rng: np.random.RandomState,
+    ) -> dict[str, FloatArray]:
+        """Draw the noise, which is inverse gamma given residuals under the prior 1 / noise.
+
+        Rounding is a part of it; what is drawn below that leaves next to nothing beside it.
+        """
+        number = observed.sum(axis=0).astype(float)
+        square = np.sum(np.where(observed, y - f, 0.0) ** 2, axis=0)
+        rounding = np.broadcast_to(parameters.get("rounding", 0.0), y.shape)[0]
+        if self.noise == "shared":
+            number, square, rounding = number.sum(keepdims=True), square.sum(keepdims=True), np.zeros(1)
+        drawn = 0.5 * square / np.maximum(rng.gamma(0.5 * np.maximum(number, 1.0)), 1e-300)
+        return {**learned, "log_noise": np.log(np.maximum(drawn - rounding, _FLOOR))}
 
 
 def _log_noise(parameters: Parameters) -> Array:

@@ -224,6 +224,10 @@ class Categorical(Bernoulli):
     def has_numbers_by_column(self) -> bool:
         return self.n_categories is not None
 
+    @property
+    def of_channels(self) -> Bernoulli:
+        return Bernoulli()
+
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
         check_counts(Y, columns, "categorical")
         if self.n_categories is not None:

@@ -89,16 +89,18 @@ def layer_features(latents: Any, frequencies: Any, affine: Any) -> Any:
     return with_constant(xp.concat([affine[0] * waves, latents * affine[1:], nothing], axis=1))
 
 
-def jacobian(frequencies: Array, weights: Array, latents: Array, affine: Any = ()) -> Array:
+def jacobian(frequencies: Any, weights: Any, latents: Any, affine: Any = ()) -> Any:
     """Return the derivatives (n, Q, C) of the features times weights in the latents (n, Q).
 
-    The weights (2F, C) of the waves are followed by those (Q, C) of an affine part, if there is one.
+    The weights (2F, C) of the waves are followed by those (Q, C) of an affine part, if there is one. NumPy
+    in, NumPy out, and the same for JAX.
     """
+    xp = latents.__array_namespace__()
     features = fourier_features(latents, frequencies)
     n_frequencies = len(frequencies)
     sine, cosine = features[:, :n_frequencies], features[:, n_frequencies:]
-    slopes = jnp.concatenate([cosine, -sine], axis=1)
-    twice = jnp.concatenate([frequencies, frequencies])
+    slopes = xp.concat([cosine, -sine], axis=1)
+    twice = xp.concat([frequencies, frequencies])
     directions = slopes[:, None, :] * twice.T[None, :, :]
     n_rows, n_latent = latents.shape
     of_waves = directions.reshape(n_rows * n_latent, -1) @ weights[: 2 * n_frequencies]

@@ -190,9 +190,9 @@ class Posterior(abc.ABC):
         return self._build_function()
 
     @property
-    def likelihoods(self) -> tuple[Likelihood, ...]:
-        """Return the likelihoods of the groups."""
-        return tuple(group.likelihood for group in self.layout.groups)
+    def channel_likelihoods(self) -> tuple[Likelihood, ...]:
+        """Return the likelihoods of the channels of the groups, for compiled programs."""
+        return tuple(group.likelihood.of_channels for group in self.layout.groups)
 
     def features(self, latents: FloatArray) -> FloatArray:
         """Compute random Fourier features (n, L)."""
@@ -210,7 +210,7 @@ class Posterior(abc.ABC):
         nearest = index.nearest(self.standardise(encoded), N_NEIGHBOURS)
         function = self._kept_device_function or self.function
         rows = tuple(group.filled() for group in encoded)
-        return embed_rows(self.likelihoods, function, rows, self.anchors[nearest])
+        return embed_rows(self.channel_likelihoods, function, rows, self.anchors[nearest])
 
     def standardise(self, encoded: tuple[GroupRows, ...]) -> FloatArray:
         """Return rows given by their channels in the units of the anchors, NaN where not observed."""
@@ -343,9 +343,18 @@ class Posterior(abc.ABC):
         return filled, std
 
     def draw_filled(
-        self, Y: FloatArray, log_sizes: FloatArray | None, n_draws: int, rng: np.random.RandomState
+        self,
+        Y: FloatArray,
+        log_sizes: FloatArray | None,
+        n_draws: int,
+        rng: np.random.RandomState,
+        training_latents: FloatArray | None = None,
     ) -> FloatArray:
-        """Return copies of Y (n_draws, n, M) filled with draws: of the latents, the function, the entries."""
+        """Return copies of Y (n_draws, n, M) filled with draws: of the latents, the function, the entries.
+
+        If Y are the rows of the fit, whose latents are given, these and the function are drawn jointly where
+        that is known how.
+        """
         missing = np.isnan(Y)
         copies = np.repeat(np.array(Y, dtype=np.float64)[None], n_draws, axis=0)
         if missing.any():
@@ -412,11 +421,16 @@ class Posterior(abc.ABC):
         return np.concatenate(parts)
 
     def _observe(
-        self, f: FloatArray, encoded: tuple[GroupRows, ...], rng: np.random.RandomState
+        self,
+        f: FloatArray,
+        encoded: tuple[GroupRows, ...],
+        rng: np.random.RandomState,
+        learned_parameters: tuple[dict[str, FloatArray], ...] | None = None,
     ) -> FloatArray:
         """Draw rows (n, M) given the function's values (n, C) and the constants and offsets of `encoded`."""
         drawn = np.empty((len(f), self.layout.n_columns))
-        for group, rows, learned in zip(self.layout.groups, encoded, self.function.parameters, strict=True):
+        all_learned = self.function.parameters if learned_parameters is None else learned_parameters
+        for group, rows, learned in zip(self.layout.groups, encoded, all_learned, strict=True):
             parameters = {**rows.constants, **learned}
             y = group.likelihood.sample(f[:, group.channels] + rows.offset, parameters, rng)
             columns = group.likelihood.columns_from_draws(y, rows.constants)

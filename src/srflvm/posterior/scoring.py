@@ -111,7 +111,7 @@ def _log_probs(
             moments = mean.reshape(shape), variance.reshape(shape)
             here = slice(number * chunks.size, min((number + 1) * chunks.size, n_rows))
             values = [
-                np.asarray(_predictive(posterior.likelihoods, parameters, rows, *moments))
+                np.asarray(_predictive(posterior.channel_likelihoods, parameters, rows, *moments))
                 for rows in tables_of_some
             ]
             yield here, [of_table[: here.stop - here.start] for of_table in values]

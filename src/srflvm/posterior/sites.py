@@ -21,8 +21,12 @@ from srflvm.numerics.jit import in_float64
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
 from srflvm.posterior.embedding import FrozenFunction
+from srflvm.posterior.joint_draws import Chain, JointDraw
 
 _CHANNELS_AT_ONCE = 256
+
+# Rows are those of the fit if they are embedded where these were, up to rounding.
+_SAME_LATENTS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,11 @@ class SitePosterior(Posterior):
         Each is (K, n, C).
         """
         # what a compiled program depends on
-        plan = tuple((g.likelihood, g.channels.start, g.channels.stop) for g in self.layout.groups)
+        channels = [group.channels for group in self.layout.groups]
+        plan = tuple(
+            (likelihood, own.start, own.stop)
+            for likelihood, own in zip(self.channel_likelihoods, channels, strict=True)
+        )
         outputs = []
         for point in points:
             mean, variance = self.function_moments(point)
@@ -224,6 +232,39 @@ class SitePosterior(Posterior):
         encoded = self.layout.encode(Y, log_sizes)
         f = self.layer_features(latents) @ self._draw_weights(rng) + self.level
         return self._observe(f, encoded, rng)
+
+    def draw_filled(
+        self,
+        Y: FloatArray,
+        log_sizes: FloatArray | None,
+        n_draws: int,
+        rng: np.random.RandomState,
+        training_latents: FloatArray | None = None,
+    ) -> FloatArray:
+        """Return copies of Y filled with draws; of the training rows, with joint ones if it is affordable."""
+        if training_latents is not None and training_latents.shape[0] == len(Y) and np.isnan(Y).any():
+            encoded = self.layout.encode(Y, log_sizes)
+            chain = Chain(self.layout, encoded, self.frequencies, self.affine, self.level, self.amplitude)
+            if chain.is_affordable():
+                embedding = self.embed_encoded(encoded)
+                if np.allclose(embedding.mean, training_latents, rtol=0.0, atol=_SAME_LATENTS):
+                    return self._draw_jointly(chain, embedding, Y, n_draws, rng)
+        return super().draw_filled(Y, log_sizes, n_draws, rng)
+
+    def _draw_jointly(
+        self, chain: Chain, embedding: Embedding, Y: FloatArray, n_draws: int, rng: np.random.RandomState
+    ) -> FloatArray:
+        """Return copies of the training rows Y filled with draws of a chain."""
+        parameters = tuple(
+            {name: np.asarray(value, np.float64) for name, value in learned.items()}
+            for learned in self.parameters
+        )
+        draws = chain.draws(JointDraw(embedding.mean, self.weights, parameters), rng)
+        copies = np.empty((n_draws, *Y.shape))
+        for copy, draw in zip(copies, draws, strict=False):
+            f = self.layer_features(draw.latents) @ draw.weights + self.level
+            copy[:] = np.where(np.isnan(Y), self._observe(f, chain.encoded, rng, draw.parameters), Y)
+        return copies
 
     def _draw_weights(self, rng: np.random.RandomState) -> FloatArray:
         """Draw all weights once, (L, C)."""

@@ -133,7 +133,7 @@ class SiteProblem:
     @property
     def _plans(self) -> tuple[GroupPlan, ...]:
         return tuple(
-            GroupPlan(group.likelihood, rows.y.shape[1], _batch_size(rows.y.shape[1]))
+            GroupPlan(group.likelihood.of_channels, rows.y.shape[1], _batch_size(rows.y.shape[1]))
             for group, rows in self._groups
         )
 
@@ -268,7 +268,12 @@ class SiteProblem:
     ) -> State:
         """Return the layer's entries, with sites made at given f without known terms (N, c) of each group."""
         sites = [
-            _sites_at(group.likelihood, *mine, jnp.asarray(f.T, dtype), jax.tree.map(jnp.asarray, learned))
+            _sites_at(
+                group.likelihood.of_channels,
+                *mine,
+                jnp.asarray(f.T, dtype),
+                jax.tree.map(jnp.asarray, learned),
+            )
             for group, mine, f, learned in zip(self.layout.groups, data, guesses, parameters, strict=True)
         ]
         return {
