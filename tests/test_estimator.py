@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from srflvm import SRFLVM, DataError, NumericalError, Progress, bcd
+from srflvm.likelihoods import Gaussian
 from srflvm.parallel.communicator import Communicator
 
 
@@ -316,21 +317,44 @@ def test_pickled_models_give_the_same_answers():
     assert np.array_equal(copy.transform(small_data()[1]), small_model().transform(small_data()[1]))
 
 
-def test_a_second_fit_of_the_same_shape_compiles_nothing():
-    Y, new_rows = small_data()
-    small_model().transform(new_rows)
-    quick_fit(Y, random_state=4)
-    compiled = []
+@pytest.fixture
+def compiled():
+    """Return a list that grows by one with every program that is compiled."""
+    found = []
 
     def listen(event, seconds, **_):
         if event.endswith("backend_compile_duration"):
-            compiled.append(event)
+            found.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_a_second_fit_of_the_same_shape_compiles_nothing(compiled):
+    Y, new_rows = small_data()
+    small_model().transform(new_rows)
+    quick_fit(Y, random_state=4)
+    compiled.clear()
     quick_fit(Y, random_state=5).transform(new_rows)
     assert compiled == []
     quick_fit(Y[:-1], random_state=5)
     assert compiled
+
+
+def test_a_table_of_the_same_shape_with_other_steps_and_categories_compiles_nothing(compiled):
+    """Numbers are recorded in other steps, and the categories that are told best are others."""
+    random = np.random.RandomState(0)
+    codes = random.randint(3, size=40)
+    noise = random.standard_normal((40, 2))
+    for step, favourite in ((0.1, 0), (0.25, 2)):
+        numbers = step * np.rint((noise + 5.0 * (codes == favourite)[:, None]) / step)
+        likelihood = {(0, 1): Gaussian(noise="column", scale="column"), 2: "categorical"}
+        compiled.clear()
+        model = SRFLVM(likelihood=likelihood, n_components=1, affine=True, init="pca", max_iter=2, tol=0.0)
+        model.fit(np.c_[numbers, codes]).impute(np.array([[np.nan, 0.0, 1.0]]))
+    assert compiled == []
+    assert model._posterior.layout.groups[-1].likelihood.stick_order[0] == 2
 
 
 def test_steps_that_are_not_finite_are_rejected_counted_and_survived(monkeypatch):

@@ -240,8 +240,10 @@ def test_draws_are_frames_with_the_observed_entries(library):
 
 
 def test_draws_have_the_moments_that_transform_tells(complete, holes):
+    """Rows in another order are new rows, whose weights are drawn from q(H)."""
     Y = np.where(holes, np.nan, complete)
     imputer = SRFLVMImputer(QUICK, n_components=1).fit(Y)
+    Y, complete, holes = Y[::-1], complete[::-1], holes[::-1]
     filled, std = imputer.transform(Y, return_std=True)
     draws = imputer.draw(Y, 400, random_state=0)
     assert draws.shape == (400, *Y.shape)
