@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.site_cases import (
@@ -18,9 +19,11 @@ from helpers.site_cases import (
 )
 
 from srflvm import SRFLVM
+from srflvm.data.encoding import Layout
 from srflvm.inference.problems import sites
 from srflvm.inference.problems.sites import solve_sites
-from srflvm.likelihoods import Gaussian, NegativeBinomial, Poisson
+from srflvm.likelihoods import Gaussian, NegativeBinomial, Ordinal, Poisson
+from srflvm.likelihoods.columns import OWN_UNITS
 from srflvm.model.evidence_layers import GroupPlan
 from srflvm.numerics.packed_symmetric import unpack
 
@@ -49,6 +52,43 @@ def test_solved_columns_are_at_a_maximum_in_weights_dispersion_and_amplitude():
     for name, value in best.items():
         ahead, behind = (bound(*here, **{name: value + step}) for step in (1e-4, -1e-4))
         assert abs(ahead - behind) / 2e-4 < 1e-6
+
+
+def solved_column(likelihood, y, inputs, weight=0.0, n_rounds=150):
+    """Solve for one column at features [inputs, 1], from sites and parameters as a fit starts them."""
+    layout = Layout.from_data(y[:, None], [(likelihood, np.array([0]))])
+    resolved = layout.groups[0].likelihood
+    rows = layout.encode(y[:, None])[0]
+    level, learned = resolved.start(rows.y, rows.constants)
+    data = ((rows.filled().channels_first(np.float64), level),)
+    state = flat_state(data, [learned])
+    features = np.column_stack([inputs, np.ones(len(y))])[None]
+    with jax.enable_x64(True):
+        data, state = jax.tree.map(jnp.asarray, (data, state))
+        return solve_sites([GroupPlan(resolved, 1, 1, weight)], features, data, state, n_rounds)[0]
+
+
+def test_no_constant_is_left_to_ordered_levels():
+    """It would stand in for the thresholds, and its square would raise the amplitude of all weights."""
+    random = np.random.RandomState(0)
+    x = random.normal(size=300)
+    y = np.searchsorted([0.5, 2.0, 3.5, 5.0], 3.0 * x + random.logistic(size=300)).astype(float)
+    solved = solved_column(Ordinal(), y, x[:, None])
+    slope, constant = solved.weights[0]
+    assert abs(constant) < 0.05
+    assert 2.0 < slope < 4.0
+    np.testing.assert_allclose(np.exp(solved.state.log_amplitude[0]), slope**2 / 2, rtol=0.1)
+
+
+def test_a_column_that_the_features_hardly_tell_keeps_weights_only_with_a_prior_of_amplitudes():
+    random = np.random.RandomState(1)
+    inputs = random.normal(size=(60, 4))
+    y = random.normal(size=60)
+    without, with_prior = (
+        np.exp(solved_column(OWN_UNITS, y, inputs, weight).state.log_amplitude[0]) for weight in (0.0, 2.0)
+    )
+    assert without < 0.1
+    assert with_prior > 0.25
 
 
 @pytest.mark.parametrize("kind", ["counts", "gaussian"])
