@@ -27,7 +27,14 @@ from srflvm.data.encoding import GroupRows
 from srflvm.likelihoods.base import Expected, Likelihood
 from srflvm.model import chunked_evidence
 from srflvm.model.chunked_evidence import ChunkedTargets
-from srflvm.model.sites import DAMPING, AmplitudePrior, Function, GroupState, better_amplitude, better_parameters
+from srflvm.model.sites import (
+    DAMPING,
+    AmplitudePrior,
+    Function,
+    GroupState,
+    better_amplitude,
+    better_parameters,
+)
 from srflvm.numerics import site_regression
 from srflvm.numerics.features import fourier_features, layer_features
 from srflvm.numerics.shared_regression import Targets, predict_and_evidence

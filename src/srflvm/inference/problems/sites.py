@@ -44,6 +44,7 @@ from srflvm.numerics.low_rank_fill import low_rank_fill
 from srflvm.numerics.site_regression import Sites
 from srflvm.parallel.communicator import Communicator
 from srflvm.posterior.chunks import Embedding
+from srflvm.posterior.scoring import entry_log_density
 from srflvm.posterior.sites import SitePosterior
 
 # Columns that a step of the fit visits, of each group.
@@ -69,6 +70,10 @@ _AMPLITUDE_WEIGHT = 2.0
 
 # Rows kept as anchors with an affine part, which leads a search from afar to the optimum: fewer than without.
 _MOST_AFFINE_ANCHORS = 2000
+
+# Entries that are hidden to compare posteriors. One that nothing foretold is not to decide between them.
+_HIDDEN_SHARE = 0.25
+_SMALLEST_LOG_DENSITY = -10.0
 
 # Rows of features, over all cubature points, up to which uncertain latents are averaged over those points.
 _MOST_POINTS = 6000
@@ -325,6 +330,21 @@ class SiteProblem:
     def embed(self, posterior: Any) -> Embedding:
         """Return the embedding that a posterior gives to all rows."""
         return posterior.embed_encoded(self.encoded)
+
+    def log_density_of_hidden(self, posterior: Any) -> float | None:
+        """Return the log density of a random part of the entries, each told by what is left of its row.
+
+        The weights were found with all entries, so that only posteriors of the same data can be compared.
+        """
+        rng = np.random.RandomState(0)
+        kept, hidden = [], []
+        for group, rows in self._groups:
+            is_hidden = group.of_channels(rng.uniform(size=(self.n_rows, len(group.columns))) < _HIDDEN_SHARE)
+            seen = rows.observed & ~is_hidden
+            kept.append(rows._replace(y=np.where(seen, rows.y, np.nan), observed=seen))
+            hidden.append(rows._replace(observed=rows.observed & is_hidden))
+        values = entry_log_density(posterior, posterior.embed_encoded(tuple(kept)), hidden)
+        return float(np.nansum(np.maximum(values, _SMALLEST_LOG_DENSITY)))
 
     def _points(self, latents: Embedding, rng: np.random.RandomState) -> FloatArray:
         """Return cubature points of q(X), or one random draw for each row where there are many rows."""
