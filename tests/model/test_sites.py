@@ -23,8 +23,15 @@ from scipy.special import logsumexp
 from scipy.stats import norm, ortho_group
 
 from srflvm.data.encoding import GroupRows
-from srflvm.likelihoods import Expected, Gaussian, NegativeBinomial
-from srflvm.model.sites import DAMPING, Function, GroupState, better_amplitude, better_parameters
+from srflvm.likelihoods import Expected, Gaussian, NegativeBinomial, Ordinal
+from srflvm.model.sites import (
+    DAMPING,
+    AmplitudePrior,
+    Function,
+    GroupState,
+    better_amplitude,
+    better_parameters,
+)
 from srflvm.numerics import site_regression
 
 
@@ -193,6 +200,51 @@ def test_better_amplitude_maximises_the_expected_log_prior():
 
     best = minimize_scalar(loss, bounds=(-6.0, 6.0), method="bounded", options={"xatol": 1e-9})
     np.testing.assert_allclose(better_amplitude(weights)[0], best.x, atol=1e-6)
+
+
+def test_a_prior_of_amplitudes_moves_the_best_one_towards_its_mode():
+    mean, covariance, _ = fixed_point("bernoulli", "sites")
+    weights = site_regression.Weights(mean[None], None, covariance[None], None)
+    typical, weight = 7.0, 4.0
+
+    def log_prior(log_amplitude):
+        return -0.5 * weight * (log_amplitude + typical * np.exp(-log_amplitude))
+
+    def loss(log_amplitude):
+        return divergence(mean, covariance, np.exp(log_amplitude)) - log_prior(log_amplitude)
+
+    best = minimize_scalar(loss, bounds=(-6.0, 6.0), method="bounded", options={"xatol": 1e-9})
+    prior = AmplitudePrior(typical, weight)
+    np.testing.assert_allclose(better_amplitude(weights, prior)[0], best.x, atol=1e-6)
+    amplitudes = np.array([0.1, 7.0, 300.0])
+    below = log_prior(np.log(typical)) - log_prior(np.log(amplitudes))
+    np.testing.assert_allclose(prior.penalty(jnp.asarray(amplitudes)), below, rtol=1e-5, atol=1e-6)
+    assert np.all(AmplitudePrior(typical, 0.0).penalty(jnp.asarray(amplitudes)) == 0.0)
+
+
+def test_thresholds_take_over_the_constant_of_f():
+    """Levels have the same probabilities, and sites the same heights, at f without it."""
+    random = np.random.RandomState(0)
+    likelihood, constants = Ordinal(n_levels=4), np.array([2.5, -1.0])
+    with jax.enable_x64(True):
+        learned = {"threshold": jnp.array([-0.3, 0.2]), "log_gap_1": jnp.zeros(2), "log_gap_2": jnp.ones(2)}
+        sites = site_regression.Sites(*jnp.asarray(random.uniform(0.1, 1.0, (2, 2, 5))))
+        before = GroupState(sites, learned, jnp.zeros(2))
+        after = before.centred(likelihood, jnp.asarray(constants))
+        f = random.normal(size=(2, 5))
+        y = random.randint(4, size=(2, 5)).astype(float)
+
+        def log_prob(state, f):
+            parameters = {name: value[:, None] for name, value in state.parameters.items()}
+            return np.asarray(likelihood.log_prob(y, f, parameters))
+
+        np.testing.assert_allclose(log_prob(after, f - constants[:, None]), log_prob(before, f), atol=1e-12)
+
+        def slope(state, f):
+            return np.asarray(state.sites.shift - state.sites.precision * f)
+
+        np.testing.assert_allclose(slope(after, f - constants[:, None]), slope(before, f), atol=1e-12)
+        assert before.centred(Gaussian(), jnp.asarray(constants)) is before
 
 
 def test_missing_entries_and_negative_curvature_make_no_harm_to_the_sites():
