@@ -192,7 +192,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
     noise_variance_ : float or ndarray (M,)
-        Noise variance, in squared units of Y, if any column is Gaussian; NaN for the others.
+        Noise variance, in squared units of Y, if any column is Gaussian; NaN for the others. The noise of a
+        transformed column grows with the slope of its transform: it is told for the centre of the column.
     likelihood_parameters_ : dict of ndarrays (M,)
         What was learned about each column's likelihood, such as "dispersion"; NaN where a column has none.
     size_factors_ : ndarray (N,)
@@ -212,7 +213,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_components_ : int
         Number of latent dimensions.
     columns_ : Schema
-        What each column was taken as, with its levels. Only there if the model was fitted to a data frame.
+        What each column was taken as, with its levels and its transform. Only there if the model was fitted
+        to a data frame.
+    transforms_ : list of str or None
+        The transform of each column, "log" or "yeo_johnson"; None for a column that is taken as it is.
     n_features_in_ : int
         Number of columns M.
     feature_names_in_ : ndarray of str
@@ -565,6 +569,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def interval(self, Y: Any, level: float = 0.9, *, mask: Any = None, sizes: Any = None) -> tuple[Any, Any]:
         """Return the ends of predictive intervals of missing numbers: mean and spread as of a normal.
 
+        Those of a transformed column are those of its transform, transformed back.
+
         Parameters
         ----------
         Y : data frame or array-like of shape (n, M)
@@ -584,8 +590,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         source = self._read(Y, mask)
 
         def ends(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
-            filled, std = self._posterior.fill_missing(values, log_sizes)
-            return filled - ndtri(0.5 + 0.5 * level) * std, filled + ndtri(0.5 + 0.5 * level) * std
+            return self._posterior.ends_of_missing(values, log_sizes, ndtri(0.5 + 0.5 * level))
 
         low, high = self._by_pieces(ends, source, sizes)
         if not hasattr(self, "columns_") or not is_frame(Y):
@@ -910,6 +915,13 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         for name in OPTIONAL_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(attributes)
+        if hasattr(self, "columns_"):
+            self.columns_ = self.columns_.with_transforms(self.transforms_)
+
+    @property
+    def transforms_(self) -> list[str | None]:
+        """Return the transforms through which the model sees its columns, None for those as they are."""
+        return self._posterior.transforms
 
     def _warn_of_end(self, result: FitResult) -> None:
         """Warn of a bound that fell, or that was still rising when the sweeps asked for were made."""

@@ -51,6 +51,14 @@ class Moments(NamedTuple):
     variance: Any
 
 
+class OutputMoments(NamedTuple):
+    """Mean of y, variance of its mean given f, and mean of its variance given f, over f."""
+
+    mean: Any
+    of_means: Any
+    noise: Any
+
+
 class ColumnMoments(NamedTuple):
     """Means of columns (n, m), and their variances by cause: the latent, the function, and the noise."""
 
@@ -130,6 +138,21 @@ class Likelihood:
         """Tell whether a parameter has one number for each column, in the order of the columns."""
         return False
 
+    @property
+    def has_own_units(self) -> bool:
+        """Tell whether each column has a unit and a noise of its own."""
+        return False
+
+    @property
+    def transforms(self) -> tuple[str | None, ...]:
+        """Return the names of the transforms of the columns, or nothing if all are taken as they are."""
+        return ()
+
+    @property
+    def straight(self) -> Likelihood:
+        """Return this likelihood with channels as columns, where columns are transformed."""
+        return self
+
     # ---- data -------------------------------------------------------------------------------------
 
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
@@ -164,6 +187,10 @@ class Likelihood:
     def channels(self, Y: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
         """Return channels (N, c) of columns in model units (N, m), and constants (N, c) for `log_prob`."""
         return Y, {}
+
+    def log_slopes(self, Y: FloatArray) -> FloatArray | float:
+        """Return the log derivatives (n, m) of channels, in columns in model units that are transformed."""
+        return 0.0
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
         """Return starting values from channels (N, c)."""
@@ -274,6 +301,16 @@ class Likelihood:
     def moments(self, f: Array, parameters: Parameters) -> Moments:
         """Return mean and variance of y given f."""
         raise NotImplementedError
+
+    def output_moments(self, mean: Array, variance: Array, parameters: Parameters) -> OutputMoments:
+        """Return the moments of y over f ~ N(mean, variance), for channels along the last axis."""
+
+        def outputs(f: Array) -> tuple[Array, Array, Array]:
+            given = self.moments(f, parameters)
+            return given.mean, given.mean**2, given.variance
+
+        first, second, noise = gauss_hermite(outputs, mean, variance)
+        return OutputMoments(first, jnp.maximum(second - first**2, 0.0), noise)
 
     def polya_gamma(self, y: Array, parameters: Parameters) -> PolyaGamma:
         """Return the likelihood in Pólya-gamma form, if it has one."""

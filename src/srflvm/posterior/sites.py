@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -14,7 +14,6 @@ from jax import Array
 
 from srflvm._typing import FloatArray
 from srflvm.data.encoding import GroupRows, Layout
-from srflvm.likelihoods.base import gauss_hermite
 from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import cubature_points, layer_features
 from srflvm.numerics.jit import in_float64
@@ -208,6 +207,11 @@ class SitePosterior(Posterior):
                 target[:, group.columns] = square * part
         return mean, latent, weight, noise
 
+    @cached_property
+    def _straight(self) -> SitePosterior:
+        groups = tuple(replace(group, likelihood=group.likelihood.straight) for group in self.table.groups)
+        return replace(self, table=replace(self.table, groups=groups))
+
     # ---- draws ------------------------------------------------------------------------------------
 
     def draw(
@@ -248,12 +252,6 @@ def _output_moments(
     """Compute E[E(y | f)], Var[E(y | f)] and E[Var(y | f)] over f ~ N(mean, variance), (n, C) each."""
     parts = []
     for (likelihood, start, stop), learned, (constants, offset) in zip(plan, parameters, known, strict=True):
-        arguments = {**constants, **learned}
-
-        def outputs(f: Array, likelihood=likelihood, arguments=arguments) -> tuple[Array, Array, Array]:
-            given = likelihood.moments(f, arguments)
-            return given.mean, given.mean**2, given.variance
-
-        first, second, noise = gauss_hermite(outputs, mean[:, start:stop] + offset, variance[:, start:stop])
-        parts.append((first, jnp.maximum(second - first**2, 0.0), noise))
+        here = mean[:, start:stop] + offset, variance[:, start:stop]
+        parts.append(likelihood.output_moments(*here, {**constants, **learned}))
     return tuple(jnp.concatenate(part, axis=1) for part in zip(*parts, strict=True))
