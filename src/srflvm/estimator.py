@@ -81,8 +81,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         instance of a class of `srflvm.likelihoods`, or for mixed data a mapping from columns (names,
         indices, or tuples of them) to these. "auto", and columns that a mapping leaves out: in a data frame
         what the column's type and values say, by the rule of `srflvm.data.schema.Schema`, with a unit and a
-        noise for each column of numbers; in an array Gaussian, with one unit and one noise for all columns
-        unless some vary so much more than the others that they plainly have other units.
+        noise for each column of numbers, and a transform of those that are clearly skewed; in an array
+        Gaussian, with one unit and one noise for all columns unless some vary so much more than the others
+        that they plainly have other units.
     affine : bool or "auto", default="auto"
         Whether an affine map of the latents is added to the kernel's function, with a relevance for each
         dimension. The model then contains Bayesian and logistic PCA. "auto" has it where columns are of

@@ -178,6 +178,23 @@ def test_transforms_that_do_not_exist_or_cannot_be_are_refused():
         Gaussian(scale="column", transform="square")
     with pytest.raises(ValueError, match="scale='column'"):
         Gaussian(transform="log")
+    with pytest.raises(ValueError, match="2 transforms for 3 columns"):
+        Gaussian(scale="column", transform=("log", "none")).resolve(np.ones((9, 3)))
+    sound = (0.0, 0.5, 2.0, 0.0, 1.0)
+    Gaussian(scale="column", transform=("log",), curves=(sound,))
+    for transform, curves in (
+        (None, (sound,)),
+        ("log", (sound,)),
+        (("log", "log"), (sound,)),
+        (("auto",), (sound,)),
+        (("log",), (sound[:4],)),
+        (("log",), ((3.0, *sound[1:]),)),
+        (("log",), ((*sound[:4], 0.0),)),
+        (("log",), ((0.0, -1.0, *sound[2:]),)),
+        (("yeo_johnson",), ((0.0, 2.0, 1.0, 0.0, 1.0),)),
+    ):
+        with pytest.raises(ValueError, match="curves"):
+            Gaussian(scale="column", transform=transform, curves=curves)
     log, Y = Gaussian(scale="column", transform="log"), skewed_columns()
     with pytest.raises(DataError, match="not positive") as error:
         log.check(Y[:, :2], ["a", "b"])

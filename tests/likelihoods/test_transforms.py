@@ -1,20 +1,17 @@
 """Transforms of skewed columns against SciPy's, finite differences and dense integration."""
 
+from itertools import pairwise
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.integrate import quad
 
-from srflvm.likelihoods.transforms import (
-    Curves,
-    choose_transforms,
-    column_units,
-    fit_curve,
-    has_no_end_below,
-    log_likelihood,
-    transformed_units,
-)
+from srflvm.likelihoods.transforms import Curves, choose_transforms
+from srflvm.likelihoods.transforms import _fit_curve as fit_curve
+from srflvm.likelihoods.transforms import _log_likelihood as log_likelihood
+from srflvm.likelihoods.transforms import _transformed_units as transformed_units
 from srflvm.numerics.jit import in_float64
 
 EXPONENTS = (0.0, 0.3, 1.0, 1.45, 2.0)
@@ -107,7 +104,7 @@ def dense_moments(column, mean, std):
     parts = [
         [
             quad(lambda v, k=k: back(v) ** k * stats.norm.pdf(v, mean, std), a, b, epsabs=1e-12, limit=200)[0]
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
+            for a, b in pairwise(edges)
         ]
         for k in (1, 2)
     ]
@@ -135,9 +132,7 @@ def test_the_share_of_the_function_in_the_variance():
     nodes, weights = np.polynomial.hermite_e.hermegauss(100)
     weights = weights / weights.sum()
     ones = np.ones(len(CURVES.exponent))
-    means = [
-        weights @ CURVES.inverse((mean + 0.5 * z + 0.4 * nodes)[:, None] * ones) for z in nodes
-    ]
+    means = [weights @ CURVES.inverse((mean + 0.5 * z + 0.4 * nodes)[:, None] * ones) for z in nodes]
     expected = weights @ np.square(means) - np.square(weights @ np.array(means))
     with in_float64():
         at = jnp.full((1, len(CURVES.exponent)), mean)
@@ -192,7 +187,7 @@ def test_transformed_entries_have_mean_zero_and_variance_one():
     Y[::7, 0] = np.nan
     names = ("log", "yeo_johnson", "yeo_johnson")
     chosen, numbers = choose_transforms(Y, names)
-    location, scale = column_units(chosen, Y)
+    location, scale = Curves.units(chosen, Y)
     v = Curves.of(chosen, numbers).forward((Y - location) / scale)
     assert chosen == names
     np.testing.assert_allclose(np.nanmean(v, axis=0), 0.0, atol=1e-12)
@@ -201,9 +196,9 @@ def test_transformed_entries_have_mean_zero_and_variance_one():
 
 def test_logarithms_asked_for_have_no_end_below_and_chosen_ones_have():
     values = skewed()
-    assert has_no_end_below(fit_curve("log", values))
+    assert Curves.of(("log",), (fit_curve("log", values),)).is_positive
     numbers = fit_curve("log", values, goes_on_below=True)
-    assert not has_no_end_below(numbers)
+    assert not Curves.of(("log",), (numbers,)).is_positive
     location, scale = transformed_units("log", values)
     beyond = Curves.of(("log",), (numbers,)).forward((np.array([[0.0], [-1e3]]) - location) / scale)
     assert np.isfinite(beyond).all()

@@ -51,14 +51,6 @@ class Moments(NamedTuple):
     variance: Any
 
 
-class OutputMoments(NamedTuple):
-    """Mean of y, variance of its mean given f, and mean of its variance given f, over f."""
-
-    mean: Any
-    of_means: Any
-    noise: Any
-
-
 class ColumnMoments(NamedTuple):
     """Means of columns (n, m), and their variances by cause: the latent, the function, and the noise."""
 
@@ -302,15 +294,17 @@ class Likelihood:
         """Return mean and variance of y given f."""
         raise NotImplementedError
 
-    def output_moments(self, mean: Array, variance: Array, parameters: Parameters) -> OutputMoments:
-        """Return the moments of y over f ~ N(mean, variance), for channels along the last axis."""
+    def output_moments(
+        self, mean: Array, variance: Array, parameters: Parameters
+    ) -> tuple[Array, Array, Array]:
+        """Return E E(y | f), Var E(y | f) and E Var(y | f) over f ~ N(mean, variance) (n, c)."""
 
         def outputs(f: Array) -> tuple[Array, Array, Array]:
             given = self.moments(f, parameters)
             return given.mean, given.mean**2, given.variance
 
         first, second, noise = gauss_hermite(outputs, mean, variance)
-        return OutputMoments(first, jnp.maximum(second - first**2, 0.0), noise)
+        return first, jnp.maximum(second - first**2, 0.0), noise
 
     def polya_gamma(self, y: Array, parameters: Parameters) -> PolyaGamma:
         """Return the likelihood in Pólya-gamma form, if it has one."""

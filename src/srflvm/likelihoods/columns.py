@@ -55,7 +55,7 @@ class Choice(tuple[tuple[Likelihood, np.ndarray], ...]):
     @property
     def is_table(self) -> bool:
         """Tell whether columns are of several kinds, or in units of their own."""
-        return len(self) > 1 or self[0][0].has_own_units
+        return len(self) > 1 or (not self.is_plain_gaussian and self[0][0].has_own_units)
 
     def check(self, Y: FloatArray, names: Sequence[str] | None, first_row: int = 0) -> None:
         """Refuse entries that their likelihoods cannot produce; Y are the rows from `first_row` on."""

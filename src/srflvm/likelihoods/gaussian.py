@@ -21,7 +21,6 @@ from srflvm.likelihoods.base import (
     Expected,
     Likelihood,
     Moments,
-    OutputMoments,
     Parameters,
     Start,
     Summary,
@@ -35,8 +34,6 @@ from srflvm.likelihoods.transforms import (
     TRANSFORMS,
     Curves,
     choose_transforms,
-    column_units,
-    has_no_end_below,
 )
 
 _SMALLEST_START = 1e-4
@@ -64,8 +61,9 @@ class Gaussian(Likelihood):
         density of a few values that repeat would else rise for ever. It is measured after a transform, where
         steps differ along a column: at the entry in the middle of them.
     transform : {"auto", "log", "yeo_johnson", "none"}, a tuple of these with one for each column, or None
-        Monotone transform of columns of their own scale, so that the model sees them less skewed. "auto"
-        chooses for each column by `choose_transforms`. Densities stay those of the columns as they are given,
+        Monotone transform of columns of their own scale, so that the model sees them less skewed: the
+        logarithm of positive numbers, or that of Yeo and Johnson. "auto" takes one where the likelihood of
+        the column's entries clearly speaks for it. Densities stay those of the columns as they are given,
         with the slope of the transform, so that bounds of models with and without are comparable.
     curves : tuple of tuple of float, or None
         Exponent, ends, centre and spread of the transform of each column. None: from the training columns.
@@ -83,6 +81,8 @@ class Gaussian(Likelihood):
         for name in ("noise", "scale"):
             check_choice(name, getattr(self, name), ("shared", "column"))
         if self.transform is None:
+            if self.curves is not None:
+                raise ValueError("curves are given, but transform= does not name the transforms.")
             return
         for name in (self.transform,) if isinstance(self.transform, str) else self.transform:
             check_choice("transform", name, (AUTO, *TRANSFORMS))
@@ -91,6 +91,8 @@ class Gaussian(Likelihood):
                 f"transform={self.transform!r} needs scale='column': columns that share a scale are not "
                 "transformed one by one."
             )
+        if self.curves is not None:
+            Curves.check(self.transform, self.curves)
 
     @property
     def has_numbers_by_column(self) -> bool:
@@ -120,11 +122,10 @@ class Gaussian(Likelihood):
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
         if self.transform is None:
             return
-        names = (self.transform,) * Y.shape[1] if isinstance(self.transform, str) else self.transform
-        must = [name == LOG and (self.curves is None or has_no_end_below(self.curves[place]))
-                for place, name in enumerate(names)]
+        curves = self.known_curves
+        is_positive = np.array(self._asked(Y.shape[1])) == LOG if curves is None else curves.is_positive
         refuse(
-            np.asarray(must) & (Y <= 0.0),
+            is_positive & (Y <= 0.0),
             Y,
             columns,
             "the logarithm of a number that is not positive does not exist",
@@ -144,12 +145,19 @@ class Gaussian(Likelihood):
             known, resolution=tuple(float(gap / scale) for gap, scale in zip(gaps, scales, strict=True))
         )
 
+    def _asked(self, n_columns: int) -> tuple[str, ...]:
+        """Return the transforms of the columns by name, as they were given."""
+        if not isinstance(self.transform, tuple):
+            return (self.transform or NONE,) * n_columns
+        if len(self.transform) != n_columns:
+            raise ValueError(f"transform names {len(self.transform)} transforms for {n_columns} columns.")
+        return self.transform
+
     def _with_curves(self, Y: FloatArray) -> Gaussian:
         """Return this likelihood with the transforms of the training columns Y (N, m) decided."""
         if self.transform is None or self.curves is not None:
             return self
-        asked = (self.transform,) * Y.shape[1] if isinstance(self.transform, str) else self.transform
-        taken, curves = choose_transforms(Y, asked)
+        taken, curves = choose_transforms(Y, self._asked(Y.shape[1]))
         if all(name == NONE for name in taken):
             return self.straight
         return replace(self, transform=taken, curves=curves)
@@ -173,7 +181,7 @@ class Gaussian(Likelihood):
 
     def units(self, Y: FloatArray) -> Units:
         if self.curves is not None and isinstance(self.transform, tuple):
-            return column_units(self.transform, Y)
+            return Curves.units(self.transform, Y)
         number, mean, variance = Summary.of(Y)
         if self.scale == "shared":
             variance = np.full(Y.shape[1], number @ variance / max(float(number.sum()), 1.0))
@@ -202,15 +210,19 @@ class Gaussian(Likelihood):
 
     def moments(self, f: Array, parameters: Parameters) -> Moments:
         noise = jnp.broadcast_to(jnp.exp(_log_noise(parameters)), f.shape)
-        return Moments(f, noise) if self.known_curves is None else Moments(*self.known_curves.moments(f, noise))
+        return (
+            Moments(f, noise) if self.known_curves is None else Moments(*self.known_curves.moments(f, noise))
+        )
 
-    def output_moments(self, mean: Array, variance: Array, parameters: Parameters) -> OutputMoments:
+    def output_moments(
+        self, mean: Array, variance: Array, parameters: Parameters
+    ) -> tuple[Array, Array, Array]:
         if self.known_curves is None:
             return super().output_moments(mean, variance, parameters)
         noise = jnp.broadcast_to(jnp.exp(_log_noise(parameters)), mean.shape)
         first, whole = self.known_curves.moments(mean, variance + noise)
         of_means = jnp.minimum(self.known_curves.variance_of_means(mean, variance, noise), whole)
-        return OutputMoments(first, of_means, whole - of_means)
+        return first, of_means, whole - of_means
 
     def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
         rounding = {} if self.resolution is None else {"rounding": np.square(self.resolution) / 12.0}

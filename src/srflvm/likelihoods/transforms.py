@@ -14,9 +14,10 @@ that of v times the slope dv/dx.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,30 @@ class Curves:
     def of(cls, names: tuple[str, ...], numbers: tuple[tuple[float, ...], ...]) -> Curves:
         """Return the transforms of these names, with exponent, low, high, centre and spread of each."""
         return _curves(names, numbers)
+
+    @staticmethod
+    def check(names: Any, numbers: tuple[tuple[float, ...], ...]) -> None:
+        """Refuse names and numbers that no transforms have."""
+        if not isinstance(names, tuple) or AUTO in names or len(names) != len(numbers):
+            raise ValueError(
+                f"curves are of {len(numbers)} columns, but transform={names!r} does not name each."
+            )
+        for name, some in zip(names, numbers, strict=True):
+            sound = len(some) == 5 and 0.0 <= some[0] <= 2.0 and some[1] < some[2] and some[4] > 0.0
+            if not sound or (name == LOG and some[1] <= 0.0):
+                raise ValueError(f"curves have {some!r} for a transform {name!r}, which is not possible.")
+
+    @staticmethod
+    def units(names: Sequence[str], Y: FloatArray) -> Units:
+        """Return the units of columns (N, m) before transforms of these names."""
+        observed = (column[~np.isnan(column)] for column in Y.T)
+        found = [_transformed_units(name, values) for name, values in zip(names, observed, strict=True)]
+        return Units(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+    @property
+    def is_positive(self) -> np.ndarray:
+        """Tell which columns (m,) have no place for numbers that are not positive."""
+        return self.is_log & (self.low <= _NEAR_ZERO)
 
     def forward(self, x: FloatArray) -> FloatArray:
         """Return v (..., m) of x."""
@@ -123,46 +148,43 @@ class Curves:
         The normal is cut at both ends. Each part has a rule of its own, for x is smooth within each.
         """
         root = jnp.sqrt(jnp.maximum(variance, 1e-24))
-        ends = [(self.forward(end) - mean) / root for end in (self.low, self.high)]
-        cuts = [jnp.full_like(mean, -_RANGE), *(jnp.clip(end, -_RANGE, _RANGE) for end in ends)]
-        cuts.append(jnp.full_like(mean, _RANGE))
+        ends = [jnp.clip((self.forward(end) - mean) / root, -_RANGE, _RANGE) for end in (self.low, self.high)]
+        edges = jnp.stack([jnp.full_like(mean, -_RANGE), *ends, jnp.full_like(mean, _RANGE)])
+        half = 0.5 * (edges[1:] - edges[:-1])
         middle = self.inverse(mean)
 
         def add(total: tuple[Array, Array], rule: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
             node, weight = rule
-            first, second = total
-            for left, right in zip(cuts[:-1], cuts[1:], strict=True):
-                half = 0.5 * (right - left)
-                z = left + half * (1.0 + node)
-                # from the middle, so that squares of large numbers do not cancel
-                x = self.inverse(mean + root * z) - middle
-                mass = weight * half * jnp.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
-                first, second = first + mass * x, second + mass * x**2
-            return (first, second), None
+            z = edges[:-1] + half * (1.0 + node)
+            # from the middle, so that squares of large numbers do not cancel
+            x = self.inverse(mean + root * z) - middle
+            mass = weight * half * jnp.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+            return (total[0] + jnp.sum(mass * x, axis=0), total[1] + jnp.sum(mass * x**2, axis=0)), None
 
-        rule = (jnp.asarray(PART_NODES, mean.dtype), jnp.asarray(PART_WEIGHTS, mean.dtype))
-        zeros = jnp.zeros_like(mean)
-        (first, second), _ = jax.lax.scan(add, (zeros, zeros), rule)
+        first, second = _averages(add, mean, PART_NODES, PART_WEIGHTS)
         spread = jnp.maximum(second - first**2, 0.0)
         return jnp.where(self.is_plain, mean, middle + first), jnp.where(self.is_plain, variance, spread)
 
     def variance_of_means(self, mean: Array, variance: Array, noise: Array) -> Array:
         """Return the variance over f ~ N(mean, variance) of the mean of x for v ~ N(f, noise)."""
-        few = (jnp.asarray(_FEW_NODES, mean.dtype), jnp.asarray(_FEW_WEIGHTS, mean.dtype))
-        root, jitter, middle = jnp.sqrt(variance), jnp.sqrt(noise), self.inverse(mean)
-
-        def given(f: Array) -> Array:
-            nodes = zip(_FEW_NODES.tolist(), _FEW_WEIGHTS.tolist(), strict=True)
-            return sum((weight * (self.inverse(f + jitter * node) - middle) for node, weight in nodes), 0.0 * f)
+        nodes, weights = (jnp.asarray(part, mean.dtype) for part in (_FEW_NODES, _FEW_WEIGHTS))
+        steps = jnp.sqrt(noise) * jnp.expand_dims(nodes, tuple(range(1, mean.ndim + 1)))
+        root, middle = jnp.sqrt(variance), self.inverse(mean)
 
         def add(total: tuple[Array, Array], rule: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
             node, weight = rule
-            x = given(mean + root * node)
+            x = jnp.tensordot(weights, self.inverse(mean + root * node + steps) - middle, 1)
             return (total[0] + weight * x, total[1] + weight * x**2), None
 
-        zeros = jnp.zeros_like(mean)
-        (first, second), _ = jax.lax.scan(add, (zeros, zeros), few)
+        first, second = _averages(add, mean, _FEW_NODES, _FEW_WEIGHTS)
         return jnp.where(self.is_plain, variance, jnp.maximum(second - first**2, 0.0))
+
+
+def _averages(add: Any, like: Array, nodes: FloatArray, weights: FloatArray) -> tuple[Array, Array]:
+    """Return the two sums over the nodes of a rule to which `add` adds a term at a time."""
+    zeros = jnp.zeros_like(like)
+    rule = (jnp.asarray(nodes, like.dtype), jnp.asarray(weights, like.dtype))
+    return jax.lax.scan(add, (zeros, zeros), rule)[0]
 
 
 @lru_cache(maxsize=64)
@@ -174,7 +196,7 @@ def _curves(names: tuple[str, ...], numbers: tuple[tuple[float, ...], ...]) -> C
 # ---- which transform a column has ------------------------------------------------------------------
 
 
-def transformed_units(name: str, values: FloatArray) -> Units:
+def _transformed_units(name: str, values: FloatArray) -> Units:
     """Return location and scale, each (1,), of the observed entries (n,) of a column before its transform.
 
     The logarithm needs no location. That of Yeo and Johnson bends at 0, which is put to the median; its unit
@@ -191,7 +213,7 @@ def transformed_units(name: str, values: FloatArray) -> Units:
     return Units(middle, np.median(distances, keepdims=True) if len(distances) else np.ones(1))
 
 
-def fit_curve(name: str, values: FloatArray, *, goes_on_below: bool = False) -> tuple[float, ...]:
+def _fit_curve(name: str, values: FloatArray, *, goes_on_below: bool = False) -> tuple[float, ...]:
     """Return exponent, low, high, centre and spread of the transform of a column, of which some are observed.
 
     The exponent has the largest likelihood of `values` (n,) as a transformed normal sample. Only the side
@@ -200,7 +222,7 @@ def fit_curve(name: str, values: FloatArray, *, goes_on_below: bool = False) -> 
     """
     if name == NONE or not len(values):
         return (1.0, -_FAR, _FAR, 0.0, 1.0)
-    location, scale = transformed_units(name, values)
+    location, scale = _transformed_units(name, values)
     x = (values - location) / scale
     least, most = float(x.min()), float(x.max())
     if name == LOG:
@@ -213,9 +235,9 @@ def fit_curve(name: str, values: FloatArray, *, goes_on_below: bool = False) -> 
     return (*ends, float(np.mean(t)), spread if spread > 0.0 else 1.0)
 
 
-def log_likelihood(name: str, values: FloatArray, numbers: tuple[float, ...]) -> float:
+def _log_likelihood(name: str, values: FloatArray, numbers: tuple[float, ...]) -> float:
     """Return the largest log likelihood of entries (n,) of a column as a sample of a transformed normal."""
-    location, scale = transformed_units(name, values)
+    location, scale = _transformed_units(name, values)
     curve, x = Curves.of((name,), (numbers,)), ((values - location) / scale)[:, None]
     slopes = float(np.sum(curve.log_slope(x))) - len(x) * float(np.log(scale[0]))
     return _normal_log_likelihood(curve.forward(x)) + slopes
@@ -235,114 +257,49 @@ def _normal_log_likelihood(t: FloatArray) -> float:
     return -0.5 * len(t) * (math.log(2.0 * math.pi * variance) + 1.0)
 
 
-def column_units(names: tuple[str, ...], Y: FloatArray) -> Units:
-    """Return the units of columns (N, m) before their transforms."""
-    found = [
-        transformed_units(name, column[~np.isnan(column)]) for name, column in zip(names, Y.T, strict=True)
-    ]
-    return Units(*(np.concatenate(part) for part in zip(*found, strict=True)))
-
-
-def has_no_end_below(numbers: tuple[float, ...]) -> bool:
-    """Tell whether a logarithm has no place for numbers that are not positive."""
-    return numbers[1] <= _NEAR_ZERO
-
-
-# A transform is chosen if it gains so many nats an entry, of at least so many entries, and the order of
-# magnitude by which the likelihood of one more number is overrated.
-_MARGIN = 0.05
+# "auto" takes a transform that gains so many nats an entry. Fewer entries or values tell too little about the
+# shape of a column, and one value with a larger share of the entries is not made normal by any transform.
+_LEAST_GAIN = 0.1
 _FEWEST_ENTRIES = 20
-
-# Rows that regressions on the other columns look at, and the penalties that they compare.
-_MOST_ROWS = 2000
-_PENALTIES = (1.0, 10.0, 100.0, 1000.0)
-
-
-class _Candidate(NamedTuple):
-    """A transform of a column with its numbers, the log likelihood of all its entries, and v (N,)."""
-
-    name: str
-    numbers: tuple[float, ...]
-    log_likelihood: float
-    v: FloatArray
-    log_slope: float
+_FEWEST_VALUES = 11
+_LARGEST_SHARE = 0.5
 
 
 def choose_transforms(
     Y: FloatArray, asked: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
-    """Return the names and numbers of the transforms of columns (N, m), with "auto" decided.
+    """Return the names and numbers of the transforms of columns (N, m), with "auto" decided for each.
 
-    What speaks for a transform is the density of the entries as they are given, with its slopes: of all
-    entries as a sample of a transformed normal, and of each entry given the other columns, by a ridge
-    regression of the transformed column that leaves it out. It is chosen if both rise by 0.05 nats an entry
-    and by log n / 2 nats. Where both transforms do, the second of the two says which.
+    What speaks for a transform is the largest log likelihood of the observed entries as a sample of a normal
+    that is transformed back, in the units of the column, so that slopes count: how much larger it is than
+    that of a normal, less log n / 2 nats for the exponent if there is one. "auto" takes the logarithm, for
+    positive numbers, or that of Yeo and Johnson, whichever gains more, if it gains 0.1 nats for each entry
+    and log n / 2 in all. Columns with fewer than 20 entries or 11 values, or with one value in more than half
+    of the entries, are taken as they are.
     """
-    by_column = [_candidates(name, column) for name, column in zip(asked, Y.T, strict=True)]
-    shown = [np.nan_to_num(np.column_stack([one.v for one in some])) for some in by_column]
-    chosen = []
-    for place, some in enumerate(by_column):
-        others = [np.empty((len(Y), 0)), *shown[:place], *shown[place + 1 :]]
-        best = some[0] if len(some) == 1 else _likeliest(some, np.concatenate(others, axis=1))
-        chosen.append(best)
-    return tuple(one.name for one in chosen), tuple(one.numbers for one in chosen)
+    found = [
+        _automatic(values) if name == AUTO else (name, _fit_curve(name, values))
+        for name, values in zip(asked, (column[~np.isnan(column)] for column in Y.T), strict=True)
+    ]
+    return tuple(name for name, _ in found), tuple(numbers for _, numbers in found)
 
 
-def _candidates(asked: str, column: FloatArray) -> list[_Candidate]:
-    """Return the transforms that may be taken: what was asked for, or none and those better by themselves."""
-    values = column[~np.isnan(column)]
-    if asked != AUTO:
-        return [_candidate(asked, column, fit_curve(asked, values))]
-    found = [_candidate(NONE, column, fit_curve(NONE, values))]
-    if len(values) < _FEWEST_ENTRIES or values.min() == values.max():
-        return found
+def _automatic(values: FloatArray) -> tuple[str, tuple[float, ...]]:
+    """Return the transform of a column with these entries that "auto" stands for, and its numbers."""
+    best = NONE, _fit_curve(NONE, values)
+    _, counts = np.unique(values, return_counts=True)
+    n_entries = len(values)
+    if n_entries < _FEWEST_ENTRIES or len(counts) < _FEWEST_VALUES:
+        return best
+    if counts.max() > _LARGEST_SHARE * n_entries:
+        return best
+    price = 0.5 * math.log(n_entries)
+    level = _log_likelihood(NONE, values, best[1]) + _LEAST_GAIN * n_entries + price
     for name in (LOG, YEO_JOHNSON):
         if name == LOG and values.min() <= 0.0:
             continue
-        one = _candidate(name, column, fit_curve(name, values, goes_on_below=True))
-        if one.log_likelihood - found[0].log_likelihood > _least_gain(len(values)):
-            found.append(one)
-    return found
-
-
-def _candidate(name: str, column: FloatArray, numbers: tuple[float, ...]) -> _Candidate:
-    values = column[~np.isnan(column)]
-    location, scale = transformed_units(name, values)
-    curve, x = Curves.of((name,), (numbers,)), ((column - location) / scale)[:, None]
-    slope = float(np.nanmean(curve.log_slope(x))) - float(np.log(scale[0])) if len(values) else 0.0
-    found = log_likelihood(name, values, numbers) if len(values) else 0.0
-    return _Candidate(name, numbers, found, curve.forward(x)[:, 0], slope)
-
-
-def _least_gain(n_entries: int) -> float:
-    return _MARGIN * n_entries + 0.5 * math.log(n_entries)
-
-
-def _likeliest(some: list[_Candidate], others: FloatArray) -> _Candidate:
-    """Return the candidate under which entries are likeliest given the other columns (N, p), 0 if missing.
-
-    Each candidate's error is that of entries left out, which also says how wide its normal is.
-    """
-    rows = np.flatnonzero(~np.isnan(some[0].v))
-    rows = rows[:: -(-len(rows) // _MOST_ROWS)]
-    gains = [one.log_slope - 0.5 * math.log(_error_left_out(others[rows], one.v[rows])) for one in some]
-    best = int(np.argmax(gains))
-    number = np.count_nonzero(~np.isnan(some[0].v))
-    return some[best] if number * (gains[best] - gains[0]) > _least_gain(number) else some[0]
-
-
-def _error_left_out(others: FloatArray, v: FloatArray) -> float:
-    """Return the mean squared error of v (n,) by the best ridge regression, each entry left out in turn.
-
-    The residual of an entry left out is that of the regression over 1 - h, h its leverage.
-    """
-    n_rows, n_columns = others.shape
-    others, centre = others - others.mean(axis=0), v.mean()
-    gram, product = others.T @ others, others.T @ (v - centre)
-    errors = []
-    for penalty in _PENALTIES:
-        hat = np.linalg.solve(gram + penalty * np.eye(n_columns), others.T)
-        leverage = 1.0 / n_rows + np.sum(others * hat.T, axis=1)
-        residual = v - centre - others @ np.linalg.solve(gram + penalty * np.eye(n_columns), product)
-        errors.append(np.mean(np.square(residual / np.maximum(1.0 - leverage, 0.01))))
-    return max(float(min(errors)), 1e-12)
+        numbers = _fit_curve(name, values, goes_on_below=True)
+        found = _log_likelihood(name, values, numbers) - (price if name == YEO_JOHNSON else 0.0)
+        if found > level:
+            best, level = (name, numbers), found
+    return best

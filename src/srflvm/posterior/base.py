@@ -359,7 +359,7 @@ class Posterior(abc.ABC):
         Those of a transformed column are ends of its channel, transformed back: quantiles stay quantiles.
         """
         some = self.embed_incomplete(Y, log_sizes) if np.isnan(Y).any() else None
-        filled, std = self._straight.fill_missing(Y, log_sizes, some)
+        filled, std = self._straightened().fill_missing(Y, log_sizes, some)
         low, high = filled - width * std, filled + width * std
         for group in self.layout.groups:
             if not group.likelihood.transforms:
@@ -372,8 +372,7 @@ class Posterior(abc.ABC):
                 side[:, group.columns] = np.where(missing, ends, Y[:, group.columns])
         return low, high
 
-    @property
-    def _straight(self) -> Posterior:
+    def _straightened(self) -> Posterior:
         """Return the posterior whose columns are their channels, where they are transformed."""
         return self
 

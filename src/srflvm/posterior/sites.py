@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -207,8 +207,10 @@ class SitePosterior(Posterior):
                 target[:, group.columns] = square * part
         return mean, latent, weight, noise
 
-    @cached_property
-    def _straight(self) -> SitePosterior:
+    def _straightened(self) -> SitePosterior:
+        """Return the posterior whose columns are their channels, where they are transformed."""
+        if not any(group.likelihood.transforms for group in self.table.groups):
+            return self
         groups = tuple(replace(group, likelihood=group.likelihood.straight) for group in self.table.groups)
         return replace(self, table=replace(self.table, groups=groups))
 
