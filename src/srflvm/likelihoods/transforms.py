@@ -5,8 +5,8 @@ the transform of Yeo and Johnson (2000) with an exponent from 0 to 2,
 
     T(x) = sign(x) ((1 + |x|)^p - 1) / p,   p = exponent for x >= 0 and 2 - exponent for x < 0,
 
-with the limit sign(x) log(1 + |x|) for p = 0. Beyond `low` and `high`, which are where the observed entries
-end, T goes on as a straight line. It maps the real line onto itself in any case, so that a density stays one,
+with the limit sign(x) log(1 + |x|) for p = 0. Beyond `low` and `high`, which are near the ends of the observed
+entries, T goes on as a straight line. It maps the real line onto itself in any case, so that a density stays one,
 and no exponential carries a tail of the normal to numbers far beyond all that were seen. A density of x is
 that of v times the slope dv/dx.
 """
@@ -217,8 +217,8 @@ def _fit_curve(name: str, values: FloatArray, *, goes_on_below: bool = False) ->
     """Return exponent, low, high, centre and spread of the transform of a column, of which some are observed.
 
     The exponent has the largest likelihood of `values` (n,) as a transformed normal sample. Only the side
-    where numbers run away has an end, and a logarithm with `goes_on_below` at the smallest entry, so that
-    what is not positive has a place there too.
+    where numbers run away has an end. A logarithm with `goes_on_below` has one below, too, so that what is
+    not positive has a place: a standard deviation below the smallest entry, where predictions hardly come.
     """
     if name == NONE or not len(values):
         return (1.0, -_FAR, _FAR, 0.0, 1.0)
@@ -226,7 +226,8 @@ def _fit_curve(name: str, values: FloatArray, *, goes_on_below: bool = False) ->
     x = (values - location) / scale
     least, most = float(x.min()), float(x.max())
     if name == LOG:
-        ends = (0.0, least if goes_on_below else _NEAR_ZERO, most)
+        below = least * math.exp(-float(np.std(np.log(x))))
+        ends = (0.0, below if goes_on_below else _NEAR_ZERO, most)
     else:
         exponent = _likeliest_exponent(x)
         ends = (exponent, least if exponent > 1.0 else -_FAR, most if exponent < 1.0 else _FAR)
