@@ -5,10 +5,10 @@ the transform of Yeo and Johnson (2000) with an exponent from 0 to 2,
 
     T(x) = sign(x) ((1 + |x|)^p - 1) / p,   p = exponent for x >= 0 and 2 - exponent for x < 0,
 
-with the limit sign(x) log(1 + |x|) for p = 0. Beyond `low` and `high`, which are near the ends of the observed
-entries, T goes on as a straight line. It maps the real line onto itself in any case, so that a density stays one,
-and no exponential carries a tail of the normal to numbers far beyond all that were seen. A density of x is
-that of v times the slope dv/dx.
+with the limit sign(x) log(1 + |x|) for p = 0. Beyond `low` and `high`, which are near the ends of the
+observed entries, T goes on as a straight line. It maps the real line onto itself in any case, so that a
+density stays one, and no exponential carries a tail of the normal to numbers far beyond all that were seen. A
+density of x is that of v times the slope dv/dx.
 """
 
 from __future__ import annotations
