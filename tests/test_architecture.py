@@ -42,7 +42,6 @@ TESTED_ELSEWHERE = {
     "inference/progress.py": "test_estimator.py, cli/test_app.py",
     "inference/result.py": "test_estimator.py, inference/test_falling_bounds.py",
     "parallel/__init__.py": "parallel/test_communicator.py",
-    "posterior/sites.py": "posterior/test_embedding.py, integration/test_kinds_of_data.py",
     "storage/model_file/__init__.py": "storage/model_file/test_file.py",
 }
 

@@ -81,8 +81,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         instance of a class of `srflvm.likelihoods`, or for mixed data a mapping from columns (names,
         indices, or tuples of them) to these. "auto", and columns that a mapping leaves out: in a data frame
         what the column's type and values say, by the rule of `srflvm.data.schema.Schema`, with a unit and a
-        noise for each column of numbers; in an array Gaussian, with one unit and one noise for all columns
-        unless some vary so much more than the others that they plainly have other units.
+        noise for each column of numbers, and a transform of those that are clearly skewed; in an array
+        Gaussian, with one unit and one noise for all columns unless some vary so much more than the others
+        that they plainly have other units.
     affine : bool or "auto", default="auto"
         Whether an affine map of the latents is added to the kernel's function, with a relevance for each
         dimension. The model then contains Bayesian and logistic PCA. "auto" has it where columns are of
@@ -192,7 +193,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_rejected_steps_ : int
         Steps that were not finite; they were dropped and retried more carefully.
     noise_variance_ : float or ndarray (M,)
-        Noise variance, in squared units of Y, if any column is Gaussian; NaN for the others.
+        Noise variance, in squared units of Y, if any column is Gaussian; NaN for the others. The noise of a
+        transformed column grows with the slope of its transform: it is told for the centre of the column.
     likelihood_parameters_ : dict of ndarrays (M,)
         What was learned about each column's likelihood, such as "dispersion"; NaN where a column has none.
     size_factors_ : ndarray (N,)
@@ -212,7 +214,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_components_ : int
         Number of latent dimensions.
     columns_ : Schema
-        What each column was taken as, with its levels. Only there if the model was fitted to a data frame.
+        What each column was taken as, with its levels and its transform. Only there if the model was fitted
+        to a data frame.
+    transforms_ : list of str or None
+        The transform of each column, "log" or "yeo_johnson"; None for a column that is taken as it is.
     n_features_in_ : int
         Number of columns M.
     feature_names_in_ : ndarray of str
@@ -567,6 +572,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def interval(self, Y: Any, level: float = 0.9, *, mask: Any = None, sizes: Any = None) -> tuple[Any, Any]:
         """Return the ends of predictive intervals of missing numbers: mean and spread as of a normal.
 
+        Those of a transformed column are those of its transform, transformed back.
+
         Parameters
         ----------
         Y : data frame or array-like of shape (n, M)
@@ -586,8 +593,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         source = self._read(Y, mask)
 
         def ends(rows: slice, values: FloatArray, log_sizes: FloatArray | None) -> tuple[FloatArray, ...]:
-            filled, std = self._posterior.fill_missing(values, log_sizes)
-            return filled - ndtri(0.5 + 0.5 * level) * std, filled + ndtri(0.5 + 0.5 * level) * std
+            return self._posterior.ends_of_missing(values, log_sizes, ndtri(0.5 + 0.5 * level))
 
         low, high = self._by_pieces(ends, source, sizes)
         if not hasattr(self, "columns_") or not is_frame(Y):
@@ -912,6 +918,13 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         for name in OPTIONAL_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(attributes)
+        if hasattr(self, "columns_"):
+            self.columns_ = self.columns_.with_transforms(self.transforms_)
+
+    @property
+    def transforms_(self) -> list[str | None]:
+        """Return the transforms through which the model sees its columns, None for those as they are."""
+        return self._posterior.transforms
 
     def _warn_of_end(self, result: FitResult) -> None:
         """Warn of a bound that fell, or that was still rising when the sweeps asked for were made."""

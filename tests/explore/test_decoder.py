@@ -15,6 +15,7 @@ from helpers.model_files import (
 )
 
 from srflvm.explore.decoder import Decoder
+from srflvm.likelihoods import Gaussian
 from srflvm.numerics import packed_symmetric
 
 TOLERANCE = 1e-4
@@ -79,6 +80,21 @@ def test_a_likelihood_with_size_factors_and_missing_entries(likelihood, tmp_path
     Y[::5, 1] = np.nan
     sizes = None if likelihood == "bernoulli" else "totals"
     model = made_up(Y, likelihood=likelihood, size_factors=sizes)
+    assert_scripts_decode_as_python(model, tmp_path / "page.html")
+
+
+def test_transformed_columns(tmp_path):
+    Y = np.exp(2.0 * some_rows())
+    Y[:, 1] = -Y[:, 1]
+    Y[:, 2] = np.round(Y[:, 2])
+    kinds = ("log", "yeo_johnson", "yeo_johnson", "none")
+    model = made_up(Y, likelihood=Gaussian("column", "column", transform=kinds))
+    payload, *_ = assert_scripts_decode_as_python(model, tmp_path / "page.html")
+    assert [group["kind"] for group in payload["decoder"]["groups"]] == ["transformed"]
+
+
+def test_the_noise_of_rounded_columns_is_in_the_page(tmp_path):
+    model = made_up(np.round(some_rows()), likelihood=Gaussian("column", "column"))
     assert_scripts_decode_as_python(model, tmp_path / "page.html")
 
 

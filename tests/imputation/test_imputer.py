@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -387,3 +388,28 @@ def test_linear_columns_are_reconstructed_as_by_pca():
     assert np.sqrt(np.mean((found - by_pca) ** 2)) < 0.3 * 0.2
     waves, *slopes = model._posterior.affine
     assert max(slopes) > 3.0 * waves
+
+
+def test_skewed_columns_are_transformed_and_filled_in_their_units():
+    random = np.random.RandomState(0)
+    latent = random.standard_normal(80)
+    frame = pd.DataFrame(
+        {
+            "income": 3e4 * np.exp(latent + 0.2 * random.standard_normal(80)),
+            "age": 40.0 + 10.0 * latent + random.standard_normal(80),
+        }
+    )
+    frame.loc[::5, "income"] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        imputer = SRFLVMImputer(QUICK, n_components=1).fit(frame)
+    assert [column.transform for column in imputer.columns_.columns] == ["log", None]
+    assert [row[2] for row in imputer.columns_.summary()] == ["continuous, log", "continuous"]
+    missing = frame["income"].isna().to_numpy()
+    filled = imputer.transform(frame)["income"].to_numpy()
+    low, high = (end["income"].to_numpy() for end in imputer.interval(frame))
+    assert np.all(low[missing] > 0.0)
+    assert np.all((low < filled)[missing] & (filled < high)[missing])
+    assert np.all((high - filled)[missing] > (filled - low)[missing])
+    # the mean of a skewed distribution is above its median, which is the geometric mean of the ends
+    assert np.all(filled[missing] > np.sqrt(low * high)[missing])

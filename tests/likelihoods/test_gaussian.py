@@ -2,14 +2,17 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy.stats import norm
 
 from srflvm.data.encoding import Layout
 from srflvm.data.sources import ArraySource
+from srflvm.exceptions import DataError
 from srflvm.inference.facts import Survey, TrainingData
 from srflvm.likelihoods import Gaussian
 from srflvm.likelihoods.base import Units
 from srflvm.likelihoods.columns import OWN_UNITS, choose
+from srflvm.numerics.jit import in_float64
 
 
 def test_units_are_means_and_one_common_scale():
@@ -129,3 +132,159 @@ def test_fits_in_batches_and_in_parts_take_the_resolution_from_rows():
     assert likelihood.resolution is None
     (group,) = Layout.from_data(Y, data.choice).groups
     np.testing.assert_allclose(group.likelihood.resolution, 0.1 / Y.std(axis=0), rtol=1e-9)
+
+
+# ---- transformed columns ---------------------------------------------------------------------------
+
+
+def skewed_columns(n_rows=300):
+    """Return dollars, dollars with zeros, and numbers that are not skewed, some of all missing."""
+    random = np.random.RandomState(0)
+    dollars = np.round(2e4 * np.exp(0.8 * random.standard_normal((n_rows, 2))))
+    dollars[random.rand(n_rows) < 0.3, 1] = 0.0
+    Y = np.column_stack([dollars, random.standard_normal(n_rows)])
+    Y[random.rand(*Y.shape) < 0.1] = np.nan
+    return Y
+
+
+TRANSFORMED = Gaussian(noise="column", scale="column", transform="auto")
+
+
+def test_transforms_are_chosen_by_column_and_remembered():
+    Y = skewed_columns()
+    resolved = TRANSFORMED.resolve(Y)
+    assert resolved.transforms == ("log", "yeo_johnson", None)
+    assert resolved.has_numbers_by_column
+    assert resolved.resolve(Y[:50]) is resolved
+    assert resolved.straight == Gaussian("column", "column", resolved.resolution)
+    # a column that is not transformed is as it would be without the others
+    plain = Gaussian(noise="column", scale="column").resolve(Y)
+    np.testing.assert_allclose(resolved.resolution[2], plain.resolution[2], rtol=1e-12)
+    # and if none is, nothing differs
+    assert TRANSFORMED.resolve(Y[:, 2:]) == Gaussian("column", "column").resolve(Y[:, 2:])
+
+
+def test_a_transform_may_be_given_for_all_columns_or_for_each():
+    Y = np.abs(skewed_columns()) + 1.0
+    assert Gaussian(scale="column", transform="log").resolve(Y).transforms == ("log", "log", "log")
+    given = Gaussian(scale="column", transform=("none", "auto", "yeo_johnson"))
+    assert given.has_numbers_by_column
+    assert given.resolve(Y).transforms == (None, "log", "yeo_johnson")
+    assert Gaussian(scale="column", transform="none").resolve(Y).transforms == ()
+
+
+def test_transforms_that_do_not_exist_or_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="transform"):
+        Gaussian(scale="column", transform="square")
+    with pytest.raises(ValueError, match="scale='column'"):
+        Gaussian(transform="log")
+    with pytest.raises(ValueError, match="2 transforms for 3 columns"):
+        Gaussian(scale="column", transform=("log", "none")).resolve(np.ones((9, 3)))
+    sound = (0.0, 0.5, 2.0, 0.0, 1.0)
+    Gaussian(scale="column", transform=("log",), curves=(sound,))
+    for transform, curves in (
+        (None, (sound,)),
+        ("log", (sound,)),
+        (("log", "log"), (sound,)),
+        (("auto",), (sound,)),
+        (("log",), (sound[:4],)),
+        (("log",), ((3.0, *sound[1:]),)),
+        (("log",), ((*sound[:4], 0.0),)),
+        (("log",), ((0.0, -1.0, *sound[2:]),)),
+        (("yeo_johnson",), ((0.0, 2.0, 1.0, 0.0, 1.0),)),
+    ):
+        with pytest.raises(ValueError, match="curves"):
+            Gaussian(scale="column", transform=transform, curves=curves)
+    log, Y = Gaussian(scale="column", transform="log"), skewed_columns()
+    with pytest.raises(DataError, match="not positive") as error:
+        log.check(Y[:, :2], ["a", "b"])
+    assert " b:" in str(error.value)
+    TRANSFORMED.check(Y, ["a", "b", "c"])
+    resolved = log.resolve(Y[:, :1])
+    with pytest.raises(DataError, match="not positive"):
+        resolved.check(np.array([[-1.0]]), ["a"])
+    # a logarithm that nobody asked for takes what new rows have
+    chosen = TRANSFORMED.resolve(Y)
+    chosen.check(np.full((1, 3), -1.0), ["a", "b", "c"])
+
+
+def group_of(likelihood, Y):
+    (group,) = Layout.from_data(Y, choose(likelihood, Y.shape[1], None)).groups
+    return group
+
+
+def test_channels_are_standardised_and_draws_are_columns_again():
+    Y = skewed_columns()
+    group = group_of(TRANSFORMED, Y)
+    (rows,) = Layout((group,), np.zeros(3)).encode(Y)
+    np.testing.assert_allclose(np.nanmean(rows.y, axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.nanstd(rows.y, axis=0), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(rows.observed, ~np.isnan(Y))
+    back = group.units.location + group.units.scale * group.likelihood.columns_from_draws(rows.y, {})
+    np.testing.assert_allclose(back, Y, rtol=1e-9, atol=1e-6)
+
+
+def test_log_slopes_are_derivatives_of_channels_in_raw_units():
+    Y = skewed_columns()
+    group = group_of(TRANSFORMED, Y)
+    step = 1e-4 * group.units.scale
+    ends = [group.likelihood.channels(group.in_model_units(Y + side * step))[0] for side in (1.0, -1.0)]
+    expected = np.log((ends[0] - ends[1]) / (2.0 * step))
+    # at the ends, and where the transform of Yeo and Johnson bends, a difference is of both sides
+    np.testing.assert_allclose(group.log_slopes(Y), expected, atol=2e-3)
+    np.testing.assert_allclose(group.log_scales(Y), -np.nansum(expected, axis=1), atol=4e-3)
+
+
+def test_densities_of_transformed_columns_integrate_to_one_in_raw_units():
+    Y = skewed_columns()
+    group = group_of(TRANSFORMED, Y)
+    learned = {"log_noise": jnp.asarray(np.log([0.3, 0.1, 0.2]))}
+    v = np.linspace(-9.0, 9.0, 40_001)[:, None] * np.ones(3)
+    raw = group.units.location + group.units.scale * group.likelihood.columns_from_draws(v, {})
+    (rows,) = Layout((group,), np.zeros(3)).encode(raw)
+    parameters = {**rows.constants, **learned}
+    for mean in (-1.0, 0.0, 2.5):
+        log_density = np.asarray(group.likelihood.log_prob(rows.y, mean, parameters)) + group.log_slopes(raw)
+        total = np.sum(np.diff(raw, axis=0) * 0.5 * np.exp(log_density)[1:], axis=0)
+        total += np.sum(np.diff(raw, axis=0) * 0.5 * np.exp(log_density)[:-1], axis=0)
+        np.testing.assert_allclose(total, 1.0, rtol=1e-4)
+
+
+def test_the_step_of_a_transformed_column_is_that_at_its_middle_entry():
+    Y = np.round(np.exp(np.random.RandomState(0).standard_normal((1001, 1)) + 4.0))
+    resolved = Gaussian(scale="column", transform="log").resolve(Y)
+    # a change by one is a change of log y by 1 / y, in standard deviations of log y
+    np.testing.assert_allclose(resolved.resolution, 1.0 / np.median(Y) / np.log(Y).std(), rtol=1e-9)
+
+
+def test_moments_of_transformed_columns_are_those_of_draws():
+    Y = skewed_columns()
+    group, random = group_of(TRANSFORMED, Y), np.random.RandomState(0)
+    learned, n_draws = {"log_noise": np.log([0.3, 0.1, 0.2])}, 200_000
+    _, constants = group.likelihood.channels(np.zeros((n_draws, 3)))
+    f = 0.4 + 0.5 * random.standard_normal((n_draws, 3))
+    drawn = group.likelihood.sample(f, {**learned, **constants}, random)
+    columns = group.likelihood.columns_from_draws(drawn, constants)
+    known = {name: value[:1] for name, value in constants.items()} | learned
+    at = np.full((1, 3), 0.4)
+    with in_float64():
+        noise_of_channels = np.asarray(group.likelihood.moments(jnp.asarray(at), known).variance)
+    transform = group.likelihood.transform_moments
+    mean, of_means, noise = transform(at, np.full_like(at, 0.25), noise_of_channels)
+    given_mean, _, given_noise = transform(at, np.zeros_like(at), noise_of_channels)
+    error = columns.std(axis=0) / np.sqrt(n_draws)
+    assert np.all(np.abs(columns.mean(axis=0) - mean[0]) < 4.0 * error)
+    np.testing.assert_allclose(columns.var(axis=0), (of_means + noise)[0], rtol=0.03)
+    fixed = group.likelihood.sample(np.full((n_draws, 3), 0.4), {**learned, **constants}, random)
+    columns = group.likelihood.columns_from_draws(fixed, constants)
+    assert np.all(np.abs(columns.mean(axis=0) - given_mean[0]) < 4.0 * columns.std(axis=0) / np.sqrt(n_draws))
+    np.testing.assert_allclose(columns.var(axis=0), given_noise[0], rtol=0.03)
+
+
+def test_noise_of_transformed_columns_is_told_for_their_centre():
+    """A small noise of log y is y times as large in y."""
+    Y = np.exp(np.random.RandomState(0).standard_normal((400, 1)) + 4.0)
+    group = group_of(Gaussian("column", "column", (0.0,), "log"), Y)
+    noise = group.likelihood.natural_parameters({"log_noise": np.log([1e-4])}, group.units)
+    std = np.log(Y).std() * np.exp(np.log(Y).mean())
+    np.testing.assert_allclose(noise["noise_variance"], 1e-4 * std**2, rtol=1e-9)

@@ -185,7 +185,7 @@ def fit_job(job: Job) -> int:
         model.set_params(callbacks=[bar]).fit(found.data)
     model.set_params(callbacks=None, likelihood=likelihood)
     if found.schema is not None:
-        model.columns_ = found.schema
+        model.columns_ = found.schema.with_transforms(model.transforms_)
     seconds = time.perf_counter() - started
     if parallel.is_first():
         if model.interrupted_:

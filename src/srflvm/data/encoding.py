@@ -138,7 +138,20 @@ class Group:
 
     def log_scales(self, Y: FloatArray) -> FloatArray:
         """Sum the log scales of this group's observed entries in each raw row (n, M)."""
-        return (~np.isnan(Y[:, self.columns])) @ np.log(self.units.scale)
+        if not self.likelihood.transforms:
+            return (~np.isnan(Y[:, self.columns])) @ np.log(self.units.scale)
+        return -np.nansum(self.log_slopes(Y), axis=1)
+
+    def log_slopes(self, Y: FloatArray) -> FloatArray:
+        """Return the log derivatives of channels at raw columns of raw rows (n, M), one of each column."""
+        log_scale = np.log(self.units.scale)
+        if not self.likelihood.transforms:
+            return np.broadcast_to(-log_scale, (len(Y), len(log_scale)))
+        return self.likelihood.log_slopes(self.in_model_units(Y)) - log_scale
+
+    def in_model_units(self, Y: FloatArray) -> FloatArray:
+        """Return the columns of this group in raw rows (n, M), in model units."""
+        return (np.asarray(Y[:, self.columns], np.float64) - self.units.location) / self.units.scale
 
 
 @dataclass(frozen=True)
@@ -197,8 +210,7 @@ class Layout:
         sizes = np.zeros(len(Y)) if log_sizes is None else log_sizes
         encoded = []
         for group in self.groups:
-            inside = (np.asarray(Y[:, group.columns], np.float64) - group.units.location) / group.units.scale
-            y, constants = group.likelihood.channels(inside)
+            y, constants = group.likelihood.channels(group.in_model_units(Y))
             offset = sizes[:, None] if group.likelihood.takes_sizes else np.zeros((len(Y), 1))
             encoded.append(GroupRows(y, ~np.isnan(y), constants, offset))
         return tuple(encoded)

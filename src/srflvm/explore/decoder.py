@@ -12,7 +12,7 @@ plain numbers. The browser averages it over f with the nodes that Python uses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from srflvm.data.encoding import Group
 from srflvm.explore.packing import base64_length, pack_array
 from srflvm.likelihoods import counts, gaussian, ordinal, student_t, trials
 from srflvm.likelihoods.base import HERMITE_NODES, HERMITE_WEIGHTS, Likelihood, Units
+from srflvm.likelihoods.transforms import PART_NODES, PART_WEIGHTS
 from srflvm.numerics import packed_symmetric
 from srflvm.numerics.jit import in_float64
 from srflvm.posterior.base import Posterior
@@ -96,6 +97,8 @@ class Decoder:
             "level": pack_array(np.asarray(function.level)[every], "float64"),
             "nodes": pack_array(HERMITE_NODES, "float64"),
             "node_weights": pack_array(HERMITE_WEIGHTS, "float64"),
+            "part_nodes": pack_array(PART_NODES, "float64"),
+            "part_weights": pack_array(PART_WEIGHTS, "float64"),
             "covariances": self._covariance_block(every),
             "uncertainty": pack_array(self.posterior.relative_variance_form(), "float32"),
             "groups": groups,
@@ -177,7 +180,19 @@ def _link(group: Group, learned: _Learned) -> _Link | None:
 
 
 def _identity(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
-    return "identity", {"noise": likelihood.moments(np.zeros(n_channels), learned).variance}
+    return "identity", {"noise": _noise(likelihood, learned, n_channels)}
+
+
+def _gaussian(likelihood: gaussian.Gaussian, learned: _Learned, n_channels: int) -> _Link:
+    noise = {"noise": _noise(likelihood.straight, learned, n_channels)}
+    curves = likelihood.known_curves
+    return ("identity", noise) if curves is None else ("transformed", noise | asdict(curves))
+
+
+def _noise(likelihood: Any, learned: _Learned, n_channels: int) -> Any:
+    constants = likelihood.channels(np.zeros((1, n_channels)))[1]
+    known = {name: values[0] for name, values in constants.items()}
+    return likelihood.moments(np.zeros(n_channels), {**known, **learned}).variance
 
 
 def _logistic(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
@@ -206,7 +221,7 @@ def _shares(likelihood: Any, learned: _Learned, n_channels: int) -> _Link:
 
 
 _LINKS: dict[type[Likelihood], Callable[[Any, _Learned, int], _Link]] = {
-    gaussian.Gaussian: _identity,
+    gaussian.Gaussian: _gaussian,
     student_t.StudentT: _identity,
     trials.Bernoulli: _logistic,
     trials.Binomial: _logistic,

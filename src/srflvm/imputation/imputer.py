@@ -25,8 +25,8 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ----------
     estimator : SRFLVM, default=None
         The model and its parameters, such as `likelihood`. None means a model with an affine part, in which
-        every continuous column has its own unit and noise; and for arrays of more than 64 columns, such as
-        images, `SRFLVM()` itself, with one unit and one noise.
+        every continuous column has its own unit and noise, and a transform if it is clearly skewed; and for
+        arrays of more than 64 columns, such as images, `SRFLVM()` itself, with one unit and one noise.
     n_components : int, "auto" or None, default="auto"
         Number of latent dimensions. "auto" takes as many as a linear model of the table finds relevant, and
         one more; None keeps that of `estimator`.

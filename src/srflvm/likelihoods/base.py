@@ -145,6 +145,21 @@ class Likelihood:
         """
         return self
 
+    @property
+    def has_own_units(self) -> bool:
+        """Tell whether each column has a unit and a noise of its own."""
+        return False
+
+    @property
+    def transforms(self) -> tuple[str | None, ...]:
+        """Return the names of the transforms of the columns, or nothing if all are taken as they are."""
+        return ()
+
+    @property
+    def straight(self) -> Likelihood:
+        """Return this likelihood with channels as columns, where columns are transformed."""
+        return self
+
     # ---- data -------------------------------------------------------------------------------------
 
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
@@ -179,6 +194,10 @@ class Likelihood:
     def channels(self, Y: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
         """Return channels (N, c) of columns in model units (N, m), and constants (N, c) for `log_prob`."""
         return Y, {}
+
+    def log_slopes(self, Y: FloatArray) -> FloatArray | float:
+        """Return the log derivatives (n, m) of channels, in columns in model units that are transformed."""
+        return 0.0
 
     def start(self, Y: FloatArray, constants: Parameters) -> Start:
         """Return starting values from channels (N, c)."""
@@ -295,6 +314,12 @@ class Likelihood:
         raise NotImplementedError
 
     # ---- after the fit, NumPy ---------------------------------------------------------------------
+
+    def transform_moments(
+        self, mean: FloatArray, of_function: FloatArray, of_noise: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return mean and variances (..., c) of what was transformed to channels with these moments."""
+        return mean, of_function, of_noise
 
     def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
         """Return the learned parameters (m,) by names and on scales that users know, in raw units."""

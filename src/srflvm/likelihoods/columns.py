@@ -38,7 +38,7 @@ INFERENCES = ("auto", *ROUTES, "gradient")
 
 # The likelihood for which all columns share one regression, and that of numbers in units of their own.
 _PLAIN = Gaussian()
-OWN_UNITS = Gaussian(noise="column", scale="column")
+OWN_UNITS = Gaussian(noise="column", scale="column", transform="auto")
 
 # The value of the parameter `likelihood` that leaves the choice to the data.
 AUTO = "auto"
@@ -55,7 +55,7 @@ class Choice(tuple[tuple[Likelihood, np.ndarray], ...]):
     @property
     def is_table(self) -> bool:
         """Tell whether columns are of several kinds, or in units of their own."""
-        return len(self) > 1 or self[0][0] == OWN_UNITS
+        return len(self) > 1 or (not self.is_plain_gaussian and self[0][0].has_own_units)
 
     def check(self, Y: FloatArray, names: Sequence[str] | None, first_row: int = 0) -> None:
         """Refuse entries that their likelihoods cannot produce; Y are the rows from `first_row` on."""

@@ -194,6 +194,15 @@ class Posterior(abc.ABC):
         """Return the likelihoods of the channels of the groups, for compiled programs."""
         return tuple(group.likelihood.of_channels for group in self.layout.groups)
 
+    @property
+    def transforms(self) -> list[str | None]:
+        """Return the names of the transforms of all columns (M,), None where a column is taken as it is."""
+        found: list[str | None] = [None] * self.layout.n_columns
+        for group in self.layout.groups:
+            for column, name in zip(group.columns.tolist(), group.likelihood.transforms, strict=False):
+                found[column] = name
+        return found
+
     def features(self, latents: FloatArray) -> FloatArray:
         """Compute random Fourier features (n, L)."""
         return fourier_features(latents, self.frequencies)
@@ -256,7 +265,7 @@ class Posterior(abc.ABC):
             if group.likelihood.has_categories:
                 continue
             group.likelihood.refuse_vector_entries()
-            scores[:, group.columns] = channels[:, group.channels] - np.log(group.units.scale)
+            scores[:, group.columns] = channels[:, group.channels] + group.log_slopes(hidden)
         for column, table in self.category_probabilities(embedding.mean, embedding.cholesky).items():
             rows = np.flatnonzero(~np.isnan(hidden[:, column]))
             scores[rows, column] = np.log(table[rows, hidden[rows, column].astype(int)])
@@ -341,6 +350,31 @@ class Posterior(abc.ABC):
             filled[missing] = decoded.mean[some.missing]
             std[missing] = np.sqrt(np.broadcast_to(decoded.variance, decoded.mean.shape)[some.missing])
         return filled, std
+
+    def ends_of_missing(
+        self, Y: FloatArray, log_sizes: FloatArray | None, width: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return Y with missing entries so many standard deviations below and above their means.
+
+        Those of a transformed column are ends of its channel, transformed back: quantiles stay quantiles.
+        """
+        some = self.embed_incomplete(Y, log_sizes) if np.isnan(Y).any() else None
+        filled, std = self._straightened().fill_missing(Y, log_sizes, some)
+        low, high = filled - width * std, filled + width * std
+        for group in self.layout.groups:
+            if not group.likelihood.transforms:
+                continue
+            missing = np.isnan(Y[:, group.columns])
+            for side in (low, high):
+                channels = (side[:, group.columns] - group.units.location) / group.units.scale
+                columns = group.likelihood.columns_from_draws(channels, {})
+                ends = group.units.location + group.units.scale * columns
+                side[:, group.columns] = np.where(missing, ends, Y[:, group.columns])
+        return low, high
+
+    def _straightened(self) -> Posterior:
+        """Return the posterior whose columns are their channels, where they are transformed."""
+        return self
 
     def draw_filled(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -200,7 +200,8 @@ class SitePosterior(Posterior):
         channels = self._channel_moments(points, known)
         mean, latent, weight, noise = (np.zeros((points.shape[1], self.layout.n_columns)) for _ in range(4))
         for group, (constants, _) in zip(self.layout.groups, known, strict=True):
-            means, of_weights, of_noise = (part[:, :, group.channels] for part in channels)
+            own = (part[:, :, group.channels] for part in channels)
+            means, of_weights, of_noise = group.likelihood.transform_moments(*own)
             if group.likelihood.columns_are_channels:
                 parts = (
                     means.mean(axis=0),
@@ -215,6 +216,13 @@ class SitePosterior(Posterior):
             for target, part in zip((latent, weight, noise), parts[1:], strict=True):
                 target[:, group.columns] = square * part
         return mean, latent, weight, noise
+
+    def _straightened(self) -> SitePosterior:
+        """Return the posterior whose columns are their channels, where they are transformed."""
+        if not any(group.likelihood.transforms for group in self.table.groups):
+            return self
+        groups = tuple(replace(group, likelihood=group.likelihood.straight) for group in self.table.groups)
+        return replace(self, table=replace(self.table, groups=groups))
 
     # ---- draws ------------------------------------------------------------------------------------
 

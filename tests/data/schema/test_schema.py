@@ -936,6 +936,14 @@ def test_level_frames_of_columns_with_one_level_and_with_none():
     assert list(level_frame(own_codes, shares, like).columns) == ["0", "1"]
 
 
+def test_transforms_are_told_with_what_a_column_is_taken_as():
+    schema = Schema.of(of_pandas(income=[1.5, 2.5, 4.5], visits=[0.5, 4.0, 20.0], sex=["f", "m", "f"]))
+    told = schema.with_transforms(["log", "yeo_johnson", None])
+    assert [row[2] for row in told.summary()] == ["continuous, log", "continuous, yeo-johnson", "binary"]
+    assert told.with_transforms([None] * 3) == schema
+    assert Schema.from_json(json.loads(json.dumps(told.to_json()))) == told
+
+
 def test_words():
     frame = of_pandas(
         income=[1.5, 2.5, 4.5, 9.0, 1.0, 2.0, 3.0],

@@ -53,6 +53,17 @@ def test_the_columns_come_back(described, target):
     assert target.read_bytes() == described.read_bytes()
 
 
+def test_transforms_of_columns_come_back(target):
+    model = copy.copy(described_model())
+    model.columns_ = model.columns_.with_transforms(["log", None, None, None])
+    model.save(target)
+    assert srflvm.load(target).columns_ == model.columns_
+    columns = read(target)[0]["model"]["columns"]["columns"]
+    # files of frames without transforms are as they were before there were any
+    assert [column.get("transform") for column in columns] == ["log", None, None, None]
+    assert ["transform" in column for column in columns] == [True, False, False, False]
+
+
 def test_a_model_of_an_array_has_none(target):
     made_up(rows_of_each_kind()["student_t"], likelihood="student_t").save(target)
     assert read(target)[0]["model"]["columns"] is None
@@ -124,6 +135,8 @@ CHANGES = {
     "name as a mapping": (change_column(0, name={}), "of its columns"),
     "deep name": (change_column(0, name=DEEP), "of its columns"),
     "type as a number": (change_column(0, dtype=8), "of its columns"),
+    "transform as a number": (change_column(0, transform=1), "of its columns"),
+    "no transform": (change_column(0, transform=None), "not one that was written"),
     "filling as a text": (change_column(0, fills_levels="yes"), "of its columns"),
 }
 

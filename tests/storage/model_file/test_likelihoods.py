@@ -1,5 +1,6 @@
 """Models of every likelihood are saved and loaded bit for bit, and unsound files of them are refused."""
 
+import copy
 import json
 import pickle
 from dataclasses import dataclass
@@ -99,6 +100,48 @@ def test_what_was_resolved_from_the_data_comes_back(target):
     assert found["binomial"] == Binomial((90, 80))
     assert found["student_t"] == StudentT(3)
     assert found["gaussian"] == Gaussian("column")
+
+
+def test_transforms_come_back(target):
+    Y = np.exp(some_rows())
+    kinds = ("log", "none", "yeo_johnson", "auto")
+    model = made_up(Y, likelihood=Gaussian("column", "column", transform=kinds))
+    loaded = saved_and_loaded(model, target)
+    assert_same(loaded, model)
+    Y[::3, 0] = Y[1::3, 2] = np.nan
+    assert_same_outputs(loaded, model, Y[:9])
+    assert loaded.transforms_ == model.transforms_ == ["log", None, "yeo_johnson", "log"]
+    (group,) = loaded._posterior.layout.groups
+    assert group.likelihood == model._posterior.layout.groups[0].likelihood
+
+
+def test_files_from_before_there_were_transforms_are_read(target):
+    model = made_up(some_rows(), likelihood=Gaussian("column", "column"))
+    model.save(target)
+    header, tensors = read(target)
+    for holder in (header["model"]["parameters"], header["model"]["groups"][0]):
+        for field in ("transform", "curves"):
+            assert holder["likelihood"]["fields"].pop(field) is None
+    write(target, header, tensors)
+    assert_same(srflvm.load(target), model)
+
+
+def test_unsound_transforms_are_refused(target):
+    model = made_up(np.exp(some_rows()), likelihood=Gaussian("column", "column", transform="log"))
+    model.save(target)
+    header, tensors = read(target)
+    for change in (
+        {"transform": ["log"] * 3},
+        {"transform": ["other"] * 4},
+        {"curves": [[0.0, 1.0, 2.0, 0.0, -1.0]] * 4},
+        {"curves": [[0.0, "1", 2.0, 0.0, 1.0]] * 4},
+        {"transform": ["log"] * 3, "curves": [[0.0, 0.5, 2.0, 0.0, 1.0]] * 3},
+    ):
+        changed = copy.deepcopy(header)
+        changed["model"]["groups"][0]["likelihood"]["fields"].update(change)
+        write(target, changed, tensors)
+        with pytest.raises(ModelFileError, match="not a sound model file"):
+            srflvm.load(target)
 
 
 def test_all_likelihoods_together_come_back(target):

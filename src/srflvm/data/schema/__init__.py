@@ -11,7 +11,7 @@ import html
 import math
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,8 @@ class Column:
     fills_levels : bool
         Whether only a level, or a whole number if there are no levels, can stand in the place of a missing
         entry: the type holds nothing else, or a mean of codes means nothing.
+    transform : str or None
+        Name of the transform through which a fitted model sees the column, such as "log".
     """
 
     name: Any
@@ -75,6 +77,7 @@ class Column:
     levels: tuple[Any, ...] | None
     dtype: str
     fills_levels: bool
+    transform: str | None = None
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -83,9 +86,10 @@ class Column:
 
     @property
     def taken_as(self) -> str:
-        """Return the kind, or the likelihood if it is not that of the kind."""
+        """Return the kind, or the likelihood if it is not that of the kind, and a transform."""
         is_usual = _LIKELIHOOD_OF_KIND[self.kind] == self.likelihood
-        return self.kind if is_usual else self.likelihood.replace("_", " ")
+        kind = self.kind if is_usual else self.likelihood.replace("_", " ")
+        return kind if self.transform is None else f"{kind}, {self.transform.replace('_', '-')}"
 
     @property
     def has_texts(self) -> bool:
@@ -212,11 +216,18 @@ class Schema:
             for column in self.columns
         ]
 
+    def with_transforms(self, transforms: Sequence[str | None]) -> Schema:
+        """Return the schema with the transforms (M,) that a fitted model has chosen."""
+        pairs = zip(self.columns, transforms, strict=True)
+        return replace(self, columns=tuple(replace(column, transform=name) for column, name in pairs))
+
     def to_json(self) -> dict[str, Any]:
-        """Return the schema as values that JSON has."""
+        """Return the schema as values that JSON has; columns without a transform do not mention it."""
         columns = [asdict(column) | {"name": _name_to_json(column.name)} for column in self.columns]
         for column in columns:
             column["levels"] = None if column["levels"] is None else list(column["levels"])
+            if column["transform"] is None:
+                del column["transform"]
         return {"library": self.library, "columns": columns}
 
     @classmethod
@@ -548,17 +559,24 @@ def _name_from_json(name: Any) -> Any:
 
 
 def _column_from_json(
-    *, name: Any, kind: Any, likelihood: Any, levels: Any, dtype: Any, fills_levels: Any
+    *,
+    name: Any,
+    kind: Any,
+    likelihood: Any,
+    levels: Any,
+    dtype: Any,
+    fills_levels: Any,
+    transform: Any = None,
 ) -> Column:
     """Return a column, or raise a TypeError."""
     plain = levels is None or (isinstance(levels, list) and all(map(_can_be_level, levels)))
-    texts = all(isinstance(text, str) for text in (kind, likelihood, dtype))
+    texts = all(isinstance(text, str) for text in (kind, likelihood, dtype, transform or ""))
     if not (plain and texts and kind in _LIKELIHOOD_OF_KIND and isinstance(fills_levels, bool)):
         raise TypeError(f"that of column {name!r} has a value that is not possible")
     if likelihood not in LIKELIHOODS:
         raise TypeError(f"of column {name!r}, the likelihood {likelihood!r} is not known")
     levels = None if levels is None else tuple(levels)
-    return Column(_name_from_json(name), kind, likelihood, levels, dtype, fills_levels)
+    return Column(_name_from_json(name), kind, likelihood, levels, dtype, fills_levels, transform)
 
 
 def _can_be_level(value: Any) -> bool:

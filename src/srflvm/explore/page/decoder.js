@@ -16,7 +16,12 @@ class Decoder {
     this.slopes = this.affine.subarray(1);
     this.weights = readBlock(spec.weights);
     this.level = readBlock(spec.level);
-    this.rule = { nodes: readBlock(spec.nodes), weights: readBlock(spec.node_weights) };
+    this.rule = {
+      nodes: readBlock(spec.nodes),
+      weights: readBlock(spec.node_weights),
+      partNodes: readBlock(spec.part_nodes),
+      partWeights: readBlock(spec.part_weights),
+    };
     this.shared = spec.covariances.shared;
     this.covariances = readBlock(spec.covariances.values);
     this.steps = spec.covariances.steps && readBlock(spec.covariances.steps);

@@ -59,6 +59,10 @@ function expectedMoments(group, c, mean, variance, rule, out) {
     out[1] = variance + group.parameters.noise[c];
     return;
   }
+  if (group.kind === "transformed") {
+    transformedMoments(group.parameters, c, mean, variance + group.parameters.noise[c], rule, out);
+    return;
+  }
   const root = Math.sqrt(variance);
   const given = expectedMoments.given;
   let first = 0;
@@ -74,6 +78,73 @@ function expectedMoments(group, c, mean, variance, rule, out) {
   out[1] = Math.max(second - first * first, 0) + noise;
 }
 expectedMoments.given = new Float64Array(2);
+
+// A transformed column is seen as v = (T(x) - centre) / spread. T is the logarithm, or that of Yeo and Johnson,
+// and a straight line below `low` and above `high`.
+
+const RANGE = 7;
+
+function transformed(x, c, { is_log, exponent }) {
+  if (is_log[c]) return Math.log(x);
+  const power = x >= 0 ? exponent[c] : 2 - exponent[c];
+  const size = Math.log1p(Math.abs(x));
+  return Math.sign(x) * (power < 1e-6 ? size : Math.expm1(power * size) / power);
+}
+
+function transformedBack(t, c, { is_log, exponent }) {
+  if (is_log[c]) return Math.exp(t);
+  const power = t >= 0 ? exponent[c] : 2 - exponent[c];
+  const size = Math.abs(t);
+  return Math.sign(t) * Math.expm1(power < 1e-6 ? size : Math.log1p(power * size) / power);
+}
+
+/** dx/dT at x. */
+function riseOf(x, c, { is_log, exponent }) {
+  if (is_log[c]) return x;
+  const power = x >= 0 ? exponent[c] : 2 - exponent[c];
+  return Math.exp((1 - power) * Math.log1p(Math.abs(x)));
+}
+
+/** Mean and variance of x for v ~ N(mean, variance), in three parts, within each of which x is smooth. */
+function transformedMoments(curve, c, mean, variance, { partNodes, partWeights }, out) {
+  if (curve.is_plain[c]) {
+    out[0] = mean;
+    out[1] = variance;
+    return;
+  }
+  const spread = curve.spread[c];
+  const root = Math.sqrt(Math.max(variance, 1e-24));
+  const ends = [curve.low[c], curve.high[c]].map((x) => ({
+    t: transformed(x, c, curve),
+    rise: riseOf(x, c, curve),
+  }));
+  const back = (v) => {
+    const t = curve.centre[c] + spread * v;
+    const inside = Math.min(Math.max(t, ends[0].t), ends[1].t);
+    const rise = t < ends[0].t ? ends[0].rise : ends[1].rise;
+    return transformedBack(inside, c, curve) + (t === inside ? 0 : (t - inside) * rise);
+  };
+  const cuts = ends.map(({ t }) => {
+    const z = ((t - curve.centre[c]) / spread - mean) / root;
+    return Math.min(Math.max(z, -RANGE), RANGE);
+  });
+  const edges = [-RANGE, ...cuts, RANGE];
+  const middle = back(mean);
+  let first = 0;
+  let second = 0;
+  for (let part = 0; part < 3; part++) {
+    const half = 0.5 * (edges[part + 1] - edges[part]);
+    for (let k = 0; k < partNodes.length; k++) {
+      const z = edges[part] + half * (1 + partNodes[k]);
+      const x = back(mean + root * z) - middle;
+      const mass = (partWeights[k] * half * Math.exp(-0.5 * z * z)) / Math.sqrt(2 * Math.PI);
+      first += mass * x;
+      second += mass * x * x;
+    }
+  }
+  out[0] = middle + first;
+  out[1] = Math.max(second - first * first, 0);
+}
 
 /** The most probable code of a categorical column and p (1 - p), from the chances of taking each step.
  *  `order` has the codes in the order of the steps; without it they are 0, 1, ... */
