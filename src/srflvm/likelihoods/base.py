@@ -102,6 +102,8 @@ class Likelihood:
     has_polya_gamma: ClassVar[bool] = False
     # entries are real numbers with a unit, and the columns of a group share one scale
     has_units: ClassVar[bool] = False
+    # whether log p is quadratic in f
+    is_quadratic: ClassVar[bool] = False
     # `resolve` takes the codes of levels or categories from the training columns
     has_levels: ClassVar[bool] = False
     # `probabilities` gives those of the categories of each column

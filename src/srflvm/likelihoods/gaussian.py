@@ -45,6 +45,7 @@ class Gaussian(Likelihood):
 
     name: ClassVar[str] = "gaussian"
     has_units: ClassVar[bool] = True
+    is_quadratic: ClassVar[bool] = True
     noise: str = "shared"
     scale: str = "shared"
     resolution: tuple[float, ...] | None = None

@@ -21,8 +21,12 @@ from srflvm.numerics.jit import in_float64
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
 from srflvm.posterior.embedding import FrozenFunction
+from srflvm.posterior.linear import embed_linear, linear_moments
 
 _CHANNELS_AT_ONCE = 256
+
+# Scale of the waves below which the function is linear in the latents to all digits.
+_NO_WAVES = 1e-10
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,21 @@ class SitePosterior(Posterior):
         # Fourier features, one of the constant
         return (1.0 / (2.0 * self.amplitude)) @ self.packed_covariance / len(self.amplitude)
 
+    @property
+    def is_linear(self) -> bool:
+        """Tell whether the function is linear in the latents, and its columns Gaussian in one group."""
+        has_waves = not len(self.affine) or self.affine[0] > _NO_WAVES
+        return not has_waves and len(self.likelihoods) == 1 and self.likelihoods[0].is_quadratic
+
+    def embed_encoded(self, encoded: tuple[GroupRows, ...]) -> Embedding:
+        """Embed rows given by their channels."""
+        if not self.is_linear:
+            return super().embed_encoded(encoded)
+        group = self.layout.groups[0]
+        noise = group.likelihood.natural_parameters(self.parameters[0], group.units)["noise_variance"]
+        precision = np.broadcast_to(group.units.scale**2 / noise, self.level.shape)
+        return embed_linear(self.function, encoded[0].y - self.level, precision)
+
     # ---- decoding ---------------------------------------------------------------------------------
 
     def decode(
@@ -147,7 +166,21 @@ class SitePosterior(Posterior):
     def _decode_rows(
         self, latents: FloatArray, cholesky: FloatArray | None, encoded: tuple[GroupRows, ...]
     ) -> Decoded:
+        if self.is_linear:
+            return self._decode_linear(latents, cholesky)
         return Decoded(*self._by_chunks(self._decode_chunk, latents, cholesky, encoded))
+
+    def _decode_linear(self, latents: FloatArray, cholesky: FloatArray | None) -> Decoded:
+        group = self.layout.groups[0]
+        mean, of_latents, of_weights = linear_moments(self.function, latents, cholesky)
+        noise = group.likelihood.natural_parameters(self.parameters[0], group.units)["noise_variance"]
+        square = group.units.scale**2
+        return Decoded(
+            group.units.location + group.units.scale * mean,
+            square * of_latents,
+            square * of_weights,
+            np.broadcast_to(noise, mean.shape),
+        )
 
     def _by_chunks(
         self,
