@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from helpers.missing_entries import curve, warnings_of
+from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 from scipy.stats import norm
 from sklearn.base import clone
@@ -18,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from srflvm import SRFLVM, DataError, SRFLVMImputer
+from srflvm.imputation import imputer as imputer_module
 
 SMALL = {"max_iter": 3, "tol": 0, "n_frequencies": 5, "random_state": 0}
 QUICK = SRFLVM(affine=True, init="pca", **SMALL)
@@ -385,3 +387,22 @@ def test_linear_columns_are_reconstructed_as_by_pca():
     assert np.sqrt(np.mean((found - by_pca) ** 2)) < 0.3 * 0.2
     waves, *slopes = model._posterior.affine
     assert max(slopes) > 3.0 * waves
+
+
+def test_wide_arrays_are_filled_by_linear_factors(monkeypatch):
+    random = np.random.RandomState(0)
+    Y = random.standard_normal((100, 3)) @ random.standard_normal((3, 66))
+    Y += 0.2 * random.standard_normal(Y.shape)
+    hidden = random.uniform(size=Y.shape) < 0.2
+    seen = np.where(hidden, np.nan, Y)
+    imputer = SRFLVMImputer(random_state=0).fit(seen)
+    assert imputer.estimator_.get_params()["n_frequencies"] == 0
+    assert np.mean((imputer.transform(seen) - Y)[hidden] ** 2) < 1.5 * 0.2**2
+    listed = SRFLVMImputer(random_state=0).fit(seen.tolist())
+    np.testing.assert_array_equal(listed.transform(seen), imputer.transform(seen))
+    # too large, or not in memory
+    default = imputer_module._default_model
+    assert default(csr_matrix(np.eye(70))).n_frequencies == "auto"
+    monkeypatch.setattr(imputer_module, "affords_linear", lambda n_rows, n_columns: False)
+    assert default(seen).n_frequencies == "auto"
+    assert default(seen).affine == "auto"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,8 @@ def fit(plan: FitPlan, data: TrainingData, rng: np.random.RandomState) -> FitRes
         told.append(bound)
         seconds = time.perf_counter() - started
         progress = Progress("fit", len(told), n_rounds, bound - log_scale, n_observed, seconds)
-        return any([bool(callback(progress)) for callback in callbacks])
+        wishes = [bool(callback(progress)) for callback in callbacks]
+        return any(wishes)
 
     has_one_noise = getattr(group.likelihood, "noise", "shared") == "shared"
     with one_blas_thread():
@@ -141,7 +143,7 @@ def _posterior(
     packed = np.empty((n_columns, size * (size + 1) // 2), np.float32)
     for first in range(0, n_columns, _COLUMNS_AT_ONCE):
         some = slice(first, first + _COLUMNS_AT_ONCE)
-        covariances = np.zeros((len(noise[some]), size, size))
+        covariances: Any = np.zeros((len(noise[some]), size, size))
         covariances[:, range(size), range(size)] = amplitude
         covariances[:, inside, inside] = factors.covariances[some] / scale**2
         covariances[:, -1, -1] = factors.offset_variance[some]

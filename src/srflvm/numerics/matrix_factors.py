@@ -14,8 +14,9 @@ with r_nm = y_nm - offset_m; sums are over the observed entries of a row or of a
 kind are one product of the 0-1 matrix of what is observed with packed second moments. Noises, offsets and the
 prior variance are at their optima.
 
-After each round the function stays as it is while x is replaced by R x and a by R^-T a, with the R that lowers
-the divergences most: it makes the sums of E x x' and E a a' diagonal, say N u and e / u, where u minimises
+After each round the function stays as it is while x is replaced by R x and a by R^-T a, with the R that
+lowers the divergences most: it makes the sums of E x x' and E a a' diagonal, say N u and e / u, where u
+minimises
 
     N u - N log u + e / (variance u) + M log u,   so that   N u^2 - (N - M) u - e / variance = 0.
 

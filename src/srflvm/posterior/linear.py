@@ -7,8 +7,8 @@ lambda_m and its residual without the function is r_nm. What `posterior.embeddin
     shift_n = sum_m lambda_m (r_nm E a_m - Cov(a_m, b_m) - E a_m E b_m),
 
 with a_m = scales * (weights of the latents), b_m the weight of the constant, and sums over the observed
-entries. The entry's variance has parts from not knowing x, E a_m' S_n E a_m, and from not knowing the weights,
-sum_ij V_m,ij E[g_i g_j]. All of them are products of packed symmetric matrices.
+entries. The entry's variance has parts from not knowing x, E a_m' S_n E a_m, and from not knowing the
+weights, sum_ij V_m,ij E[g_i g_j]. All of them are products of packed symmetric matrices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def embed_linear(function: FrozenFunction, residuals: FloatArray, precision: Flo
     latents, scales = slice(first, first + n_latent), np.asarray(function.affine[1:], np.float64)
     observed = ~np.isnan(residuals)
     weighted = np.where(observed, residuals, 0.0) * precision
-    slopes, constant = function.weights[latents], function.weights[-1]
+    slopes = function.weights[latents]
     means, roots = np.empty((n_rows, n_latent)), np.empty((n_rows, n_latent, n_latent), np.float32)
     outer = _packed_outer(function.weights)
     moments = precision[:, None] * (function.packed_covariance.astype(np.float64) + outer)
