@@ -40,7 +40,7 @@ from srflvm.exceptions import (
 )
 from srflvm.inference import full_batch, linear, minibatch, stream
 from srflvm.inference.checkpoints import Checkpoints
-from srflvm.inference.components import automatic_components, linear_components
+from srflvm.inference.components import automatic_components
 from srflvm.inference.facts import TrainingData
 from srflvm.inference.params import Params, check_finite
 from srflvm.inference.plan import (
@@ -55,6 +55,7 @@ from srflvm.likelihoods.columns import Choice, choose
 from srflvm.model import spectral
 from srflvm.model.elbo import cholesky_factor
 from srflvm.numerics.jit import in_float64
+from srflvm.numerics.matrix_factors import MatrixFactors
 from srflvm.parallel.communicator import Communicator, current
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.storage.model_file import StoredModel
@@ -371,7 +372,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         n_components = params.n_components
         if n_components == "auto":
             if params.is_linear:
-                n_components = linear_components(data.n_rows, data.source.n_columns)
+                n_components = max(1, MatrixFactors.affordable_components(data.n_rows, data.source.n_columns))
             else:
                 n_components = automatic_components(data, np.random.RandomState(0))
         return params.resolved(data.choice, int(n_components))

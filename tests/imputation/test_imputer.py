@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from srflvm import SRFLVM, DataError, SRFLVMImputer
 from srflvm.imputation import imputer as imputer_module
+from srflvm.numerics import matrix_factors
 
 SMALL = {"max_iter": 3, "tol": 0, "n_frequencies": 5, "random_state": 0}
 QUICK = SRFLVM(affine=True, init="pca", **SMALL)
@@ -403,6 +404,6 @@ def test_wide_arrays_are_filled_by_linear_factors(monkeypatch):
     # too large, or not in memory
     default = imputer_module._default_model
     assert default(csr_matrix(np.eye(70))).n_frequencies == "auto"
-    monkeypatch.setattr(imputer_module, "affords_linear", lambda n_rows, n_columns: False)
+    monkeypatch.setattr(matrix_factors, "_PRODUCTS_OF_ROUND", 1.0)
     assert default(seen).n_frequencies == "auto"
     assert default(seen).affine == "auto"

@@ -6,7 +6,7 @@ import pytest
 
 from srflvm import SRFLVM
 from srflvm.inference import components
-from srflvm.inference.components import affords_linear, automatic_components, linear_components
+from srflvm.inference.components import automatic_components
 from srflvm.likelihoods import Gaussian
 
 
@@ -95,17 +95,3 @@ def test_columns_that_are_empty_in_the_rows_that_are_looked_at_do_not_harm(monke
     looked_at = np.random.RandomState(0).permutation(200)[:50]
     Y[looked_at, 4] = np.nan
     assert found(Y, likelihood=likelihood) == 4
-
-
-def test_linear_models_begin_with_what_is_affordable():
-    assert linear_components(2000, 400) == 200
-    assert linear_components(500, 100) == 75
-    assert linear_components(200, 1000) == 150
-    # the largest number of dimensions whose products are within the bound
-    size, work = linear_components(60_000, 784), components._PRODUCTS_OF_ROUND
-    products = [q**2 * 60_000 * 784 + q**3 * 60_784 for q in (size, size + 1)]
-    assert products[0] <= work < products[1]
-    assert affords_linear(2000, 400)
-    assert affords_linear(8, 100)
-    assert not affords_linear(1_000_000, 784)
-    assert not affords_linear(2000, 20_000)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from srflvm.numerics import matrix_factors
-from srflvm.numerics.matrix_factors import Matrix, MatrixFactors, fit_factors
+from srflvm.numerics.matrix_factors import MatrixFactors
 
 
 def linear_rows(n_rows=60, n_columns=12, size=3, noise=0.3, share=0.3, seed=0):
@@ -81,7 +81,7 @@ def test_rows_are_placed_by_their_observed_entries_one_by_one(monkeypatch):
     guess = first_guess(Y.shape[1])
     means, covariances = placed_one_by_one(guess, Y)
     monkeypatch.setattr(matrix_factors, "_MOST_NUMBERS", 100)  # six rows at a time
-    latents = guess.place(Matrix.of(Y, np.float64))
+    latents = guess.place(matrix_factors._Matrix.of(Y, np.float64))
     np.testing.assert_allclose(latents.means, means, rtol=1e-9, atol=1e-12)
     second = means[:, :, None] * means[:, None, :] + covariances
     np.testing.assert_allclose(unpacked(latents.packed, 4), second, rtol=1e-9, atol=1e-12)
@@ -93,7 +93,7 @@ def test_rows_are_placed_by_their_observed_entries_one_by_one(monkeypatch):
 @pytest.mark.parametrize("one_noise", [True, False])
 def test_factors_are_the_best_for_their_latents_and_the_bound_is_what_it_says(one_noise):
     _, Y, _ = linear_rows()
-    guess, matrix = first_guess(Y.shape[1]), Matrix.of(Y, np.float64)
+    guess, matrix = first_guess(Y.shape[1]), matrix_factors._Matrix.of(Y, np.float64)
     latents = guess.place(matrix)
     means, covariances = placed_one_by_one(guess, Y)
     better, bound = guess.improve(matrix, latents, one_noise=one_noise)
@@ -117,10 +117,10 @@ def test_factors_are_the_best_for_their_latents_and_the_bound_is_what_it_says(on
 
 def test_balancing_keeps_the_function_and_raises_the_bound():
     _, Y, _ = linear_rows()
-    guess, matrix = first_guess(Y.shape[1]), Matrix.of(Y, np.float64)
+    guess, matrix = first_guess(Y.shape[1]), matrix_factors._Matrix.of(Y, np.float64)
     latents = guess.place(matrix)
     means, covariances = placed_one_by_one(guess, Y)
-    better, _ = guess.improve(matrix, latents)
+    better, _ = guess.improve(matrix, latents, one_noise=True)
     balanced = better.balanced(latents)
     # loadings A become A turn, and latents turn^-1 x
     turn = np.linalg.lstsq(better.loadings, balanced.loadings, rcond=None)[0]
@@ -150,7 +150,7 @@ def test_balancing_keeps_the_function_and_raises_the_bound():
 
 def test_bounds_rise_and_stay_below_the_evidence_of_a_known_model():
     _, Y, _ = linear_rows(200, 20, share=0.4)
-    factors, bounds, _ = fit_factors(Y, 3, 40, 0.0, dtype=np.float64)
+    factors, bounds, _ = MatrixFactors.fit(Y, 3, 40, 0.0, dtype=np.float64)
     assert (np.diff(bounds) > -1e-6 * np.abs(bounds[-1])).all()
     # given loadings at their means the evidence of the rows is exact, and above the bound
     total = 0.0
@@ -165,8 +165,8 @@ def test_bounds_rise_and_stay_below_the_evidence_of_a_known_model():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_missing_entries_are_found_nearly_as_well_as_with_the_true_function(dtype):
     Y, seen, missing = linear_rows(400, 80, size=4, noise=0.3)
-    factors, _, converged = fit_factors(seen, 30, 60, 1e-3, dtype=dtype)
-    latents = factors.place(Matrix.of(seen, dtype))
+    factors, _, converged = MatrixFactors.fit(seen, 30, 60, 1e-3, one_noise=True, dtype=dtype)
+    latents = factors.place(matrix_factors._Matrix.of(seen, dtype))
     error = np.mean((latents.means @ factors.loadings.T + factors.offset - Y)[missing] ** 2)
     assert converged
     assert error < 1.3 * 0.3**2
@@ -177,8 +177,10 @@ def test_noise_has_no_dimensions():
     Y = np.random.RandomState(0).standard_normal((300, 80))
     missing = np.random.RandomState(1).uniform(size=Y.shape) < 0.3
     seen = np.where(missing, np.nan, Y)
-    factors, _, _ = fit_factors(seen, 60, 40, 1e-4)
-    filled = factors.place(Matrix.of(seen, np.float32)).means @ factors.loadings.T + factors.offset
+    factors, _, _ = MatrixFactors.fit(seen, 60, 40, 1e-4)
+    filled = (
+        factors.place(matrix_factors._Matrix.of(seen, np.float32)).means @ factors.loadings.T + factors.offset
+    )
     assert factors.loadings.shape[1] <= 2
     np.testing.assert_allclose(filled, np.broadcast_to(np.nanmean(seen, axis=0), Y.shape), atol=0.02)
 
@@ -201,7 +203,21 @@ def test_rounds_end_when_they_are_told_to():
         told.append(bound)
         return len(told) == 2
 
-    _, bounds, converged = fit_factors(Y, 3, 10, 0.0, tell=tell)
+    _, bounds, converged = MatrixFactors.fit(Y, 3, 10, 0.0, tell=tell)
     assert bounds == told
     assert len(bounds) == 2
     assert not converged
+
+
+def test_fits_begin_with_what_is_affordable():
+    affordable = MatrixFactors.affordable_components
+    assert affordable(2000, 400) == 200
+    assert affordable(500, 100) == 75
+    assert affordable(200, 1000) == 150
+    # the largest number of dimensions whose products are within the bound
+    size, work = affordable(60_000, 784), matrix_factors._PRODUCTS_OF_ROUND
+    products = [q**2 * 60_000 * 784 + q**3 * 60_784 for q in (size, size + 1)]
+    assert products[0] <= work < products[1]
+    assert affordable(8, 100) == 6
+    assert affordable(1_000_000, 784) == 0
+    assert affordable(2000, 20_000) == 0

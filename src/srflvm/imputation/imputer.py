@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from srflvm.data.schema import Schema
 from srflvm.data.sources import is_frame
 from srflvm.estimator import SRFLVM
-from srflvm.inference.components import affords_linear
 from srflvm.likelihoods.columns import OWN_UNITS
+from srflvm.numerics.matrix_factors import MatrixFactors
 
 
 class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -175,7 +175,7 @@ def _default_model(Y: Any) -> SRFLVM:
     values = Y if hasattr(Y, "shape") else np.asarray(Y, dtype=object)
     if len(values.shape) == 2 and values.shape[1] > _MOST_COLUMNS:
         in_memory = isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
-        if in_memory and affords_linear(*values.shape):
+        if in_memory and MatrixFactors.affordable_components(*values.shape):
             return SRFLVM(affine=True, n_frequencies=0)
         return SRFLVM()
     return SRFLVM(likelihood=OWN_UNITS, affine=True, init="pca")

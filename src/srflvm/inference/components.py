@@ -19,32 +19,6 @@ _MOST_COMPONENTS = 128
 # one column is 1.
 _SMALLEST_VARIANCE = 0.03
 
-# Dimensions that a linear model of a wide array begins with: it drops those that tell nothing. A round of it
-# takes this many products at most, and below the fewest dimensions it is not worth its time.
-_MOST_LINEAR = 200
-_FEWEST_LINEAR = 32
-_PRODUCTS_OF_ROUND = 1e11
-
-# Its start takes the eigenvectors of the covariances of all columns.
-_MOST_LINEAR_COLUMNS = 3000
-
-
-def linear_components(n_rows: int, n_columns: int) -> int:
-    """Return with how many dimensions a linear model of a wide array begins.
-
-    A round makes N M Q^2 products for the second moments, and (N + M) Q^3 for their inverses.
-    """
-    most = max(1, min(_MOST_LINEAR, 3 * min(n_rows, n_columns) // 4))
-    sizes = np.arange(1, most + 1, dtype=np.float64)
-    products = sizes**2 * n_rows * n_columns + sizes**3 * (n_rows + n_columns)
-    return max(1, int(np.sum(products <= _PRODUCTS_OF_ROUND)))
-
-
-def affords_linear(n_rows: int, n_columns: int) -> bool:
-    """Tell whether a wide array can be fitted by a linear model over its observed entries alone."""
-    fewest = min(_FEWEST_LINEAR, 3 * min(n_rows, n_columns) // 4)
-    return n_columns <= _MOST_LINEAR_COLUMNS and linear_components(n_rows, n_columns) >= fewest
-
 
 def automatic_components(data: TrainingData, rng: np.random.RandomState) -> int:
     """Return how many dimensions a linear model finds relevant, and one more for what is not linear.

@@ -24,7 +24,7 @@ from srflvm.model.elbo import StartingPoint, initial_state
 from srflvm.model.evidence_layers import affine_scales
 from srflvm.numerics import packed_symmetric
 from srflvm.numerics.jit import one_blas_thread
-from srflvm.numerics.matrix_factors import MatrixFactors, fit_factors
+from srflvm.numerics.matrix_factors import MatrixFactors
 from srflvm.posterior.sites import SitePosterior
 
 _LOG_SCALE_OF_NO_WAVES = -60.0
@@ -41,7 +41,8 @@ def fit(plan: FitPlan, data: TrainingData, rng: np.random.RandomState) -> FitRes
     _refuse_other_columns(data)
     Y = data.source.read(0, data.n_rows)
     data.choice.check(Y, data.names)
-    layout = Layout.from_data(Y, data.choice)
+    # one noise for all columns would save nothing here
+    layout = Layout.from_data(Y, [(replace(one, noise="column"), columns) for one, columns in data.choice])
     group = layout.groups[0]
     rows = layout.encode(Y)[0]
     level, _ = group.likelihood.start(rows.y, rows.constants)
@@ -56,18 +57,16 @@ def fit(plan: FitPlan, data: TrainingData, rng: np.random.RandomState) -> FitRes
         wishes = [bool(callback(progress)) for callback in callbacks]
         return any(wishes)
 
-    has_one_noise = getattr(group.likelihood, "noise", "shared") == "shared"
     with one_blas_thread():
-        factors, bounds, converged = fit_factors(
+        factors, bounds, converged = MatrixFactors.fit(
             rows.y - level,
             int(params.n_components),
             n_rounds,
             float(params.tol),
-            one_noise=has_one_noise,
             dtype=np.dtype(params.dtype),
             tell=tell,
         )
-        posterior = _posterior(factors, layout, level, has_one_noise, rng)
+        posterior = _posterior(factors, layout, level, rng)
         embedding = posterior.embed_encoded((rows,))
     filled = np.where(rows.observed, rows.y, posterior.function.values(embedding.mean))
     compressed = compress(filled / group.spread, params.compression)
@@ -121,7 +120,6 @@ def _posterior(
     factors: MatrixFactors,
     layout: Layout,
     level: FloatArray,
-    has_one_noise: bool,
     rng: np.random.RandomState,
 ) -> SitePosterior:
     """Return the posterior of the weights, without anchors.
@@ -149,7 +147,6 @@ def _posterior(
         covariances[:, -1, -1] = factors.offset_variance[some]
         packed[some] = np.asarray(packed_symmetric.pack_form(covariances))
     learned = np.maximum(noise - rounding.ravel(), 1e-3 * noise)
-    log_noise = np.log(learned[:1] if has_one_noise else learned)
     return SitePosterior(
         columns=Columns(np.zeros(n_columns), 1.0, np.zeros((n_columns, 0))),
         frequencies=rng.standard_normal((1, n_latent)),
@@ -160,6 +157,6 @@ def _posterior(
         packed_covariance=packed,
         level=level,
         amplitude=np.full(n_columns, amplitude),
-        parameters=({"log_noise": log_noise},),
+        parameters=({"log_noise": np.log(learned)},),
         affine=affine,
     )

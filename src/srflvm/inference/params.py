@@ -128,6 +128,14 @@ class Params:
         """Tell whether the function is to have no waves."""
         return self.affine is True and self.n_frequencies == 0
 
+    def refuse_linear_batches(self, is_stream: bool = False) -> None:
+        """Refuse to fit a model without waves in batches or from a stream."""
+        if self.is_linear and (is_stream or self.batch_size not in ("auto", None)):
+            raise ValueError(
+                "n_frequencies=0, a linear model, is fitted to all rows at once. Leave out batch_size, call "
+                "fit in place of partial_fit, or give n_frequencies='auto'."
+            )
+
     @property
     def init_name(self) -> str:
         """Return the name of the start, "array" for latents that are given."""

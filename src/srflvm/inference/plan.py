@@ -259,7 +259,7 @@ def plan_fit(params: Params, facts: DataFacts, communicator: Communicator) -> Fi
         if communicator.n_processes > 1:
             raise DataError(f"{where} Several processes need complete data: use one process.")
     if kind is FitKind.LINEAR:
-        refuse_batches_of_linear(params)
+        params.refuse_linear_batches()
     batching = None if kind is FitKind.LINEAR else _plan_batching(params, facts, kind)
     if batching is None and kind is not FitKind.COMPLETE_GAUSSIAN:
         _refuse_files(
@@ -268,15 +268,6 @@ def plan_fit(params: Params, facts: DataFacts, communicator: Communicator) -> Fi
         need = Memory.of_fit(params, kind, facts.n_rows, facts.n_columns, communicator)
         need.refuse_excess(communicator.n_processes_here())
     return FitPlan(params, kind, batching, communicator)
-
-
-def refuse_batches_of_linear(params: Params, is_stream: bool = False) -> None:
-    """Refuse to fit a model without waves in batches or from a stream."""
-    if params.is_linear and (is_stream or params.batch_size not in ("auto", None)):
-        raise ValueError(
-            "n_frequencies=0, a linear model, is fitted to all rows at once. Leave out batch_size, call fit "
-            "in place of partial_fit, or give n_frequencies='auto'."
-        )
 
 
 def _may_be_exact(params: Params, is_plain: bool) -> bool:

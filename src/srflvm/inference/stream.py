@@ -18,7 +18,7 @@ from srflvm.exceptions import DataError, NumericalError
 from srflvm.inference import minibatch
 from srflvm.inference.facts import DataFacts, TrainingData
 from srflvm.inference.params import Params
-from srflvm.inference.plan import USUAL_BATCH, Batching, FitKind, FitPlan, refuse_batches_of_linear
+from srflvm.inference.plan import USUAL_BATCH, Batching, FitKind, FitPlan
 from srflvm.inference.problems.gaussian import MOST_ANCHORS
 from srflvm.inference.result import FitResult
 from srflvm.inference.statistics import BatchSums, StreamState, statistics_for
@@ -31,7 +31,7 @@ FEWEST_FIRST_ROWS = 10
 def begin(params: Params, data: TrainingData) -> FitResult:
     """Fit the first rows of a stream."""
     _check(params)
-    refuse_batches_of_linear(params, is_stream=True)
+    params.refuse_linear_batches(is_stream=True)
     if data.n_rows < FEWEST_FIRST_ROWS:
         raise ValueError(
             f"The first call of partial_fit learns the model's frequencies and needs at least "

@@ -40,6 +40,14 @@ _SMALLEST_CERTAINTY = 0.1
 _SMALLEST_NOISE = 1e-4
 _BALANCING_STEPS = 20
 
+# Dimensions that a fit begins with: it drops those that tell nothing. A round of it takes this many products
+# at most, and below the fewest dimensions it is not worth its time. The start takes the eigenvectors of the
+# covariances of all columns.
+_MOST_COMPONENTS = 200
+_FEWEST = 32
+_PRODUCTS_OF_ROUND = 1e11
+_MOST_COLUMNS = 3000
+
 # Numbers of the matrices that are held at a time, of rows or of columns.
 _MOST_NUMBERS = 20_000_000
 
@@ -47,7 +55,7 @@ _MOST_NUMBERS = 20_000_000
 _RIDGE = 1e-6
 
 
-class Moments(NamedTuple):
+class _Moments(NamedTuple):
     """Posterior of the latents: means (N, Q), packed second moments (N, P), their sum (Q, Q), and the sum of
     the log determinants of the covariances."""
 
@@ -57,14 +65,14 @@ class Moments(NamedTuple):
     log_determinant: float
 
 
-class Matrix(NamedTuple):
+class _Matrix(NamedTuple):
     """Entries (N, M) with zeros where none is observed, and ones (N, M) where one is."""
 
     values: FloatArray
     observed: FloatArray
 
     @classmethod
-    def of(cls, Y: FloatArray, dtype: Any) -> Matrix:
+    def of(cls, Y: FloatArray, dtype: Any) -> _Matrix:
         """Return the entries of Y, NaN where not observed."""
         observed = ~np.isnan(Y)
         return cls(np.where(observed, Y, 0.0).astype(dtype), observed.astype(dtype))
@@ -83,7 +91,57 @@ class MatrixFactors:
     variance: float
 
     @classmethod
-    def begin(cls, matrix: Matrix, n_components: int) -> MatrixFactors:
+    def fit(
+        cls,
+        Y: FloatArray,
+        n_components: int,
+        n_rounds: int,
+        tol: float,
+        *,
+        one_noise: bool = False,
+        dtype: Any = np.float32,
+        tell: Callable[[float], bool] = lambda bound: False,
+    ) -> tuple[MatrixFactors, list[float], bool]:
+        """Fit the columns Y (N, M), NaN where not observed, with at most so many dimensions.
+
+        Rounds end when the bound rises by less than `tol` for each observed entry, or when `tell`, which is
+        told the bound after each of them, says so.
+
+        Returns
+        -------
+        factors : MatrixFactors
+        bounds : list of float
+            Lower bounds on log p(Y) given the offsets, after each round.
+        converged : bool
+        """
+        matrix = _Matrix.of(Y, dtype)
+        n_observed, bounds = float(matrix.observed.sum(dtype=np.float64)), []
+        factors = cls.begin(matrix, n_components)
+        for _ in range(n_rounds):
+            latents = factors.place(matrix)
+            improved, bound = factors.improve(matrix, latents, one_noise=one_noise)
+            factors = improved.balanced(latents)
+            bounds.append(bound)
+            if tell(bound):
+                break
+            if len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) < tol * n_observed:
+                return factors, bounds, True
+        return factors, bounds, False
+
+    @staticmethod
+    def affordable_components(n_rows: int, n_columns: int) -> int:
+        """Return with how many dimensions to begin, or 0 if a fit of an array of this shape costs too much.
+
+        A round makes N M Q^2 products for the second moments, and (N + M) Q^3 for their inverses.
+        """
+        most = min(_MOST_COMPONENTS, 3 * min(n_rows, n_columns) // 4)
+        sizes = np.arange(1, most + 1, dtype=np.float64)
+        products = sizes**2 * n_rows * n_columns + sizes**3 * (n_rows + n_columns)
+        affordable = int(np.sum(products <= _PRODUCTS_OF_ROUND))
+        return affordable if n_columns <= _MOST_COLUMNS and affordable >= min(most, _FEWEST) else 0
+
+    @classmethod
+    def begin(cls, matrix: _Matrix, n_components: int) -> MatrixFactors:
         """Return first factors, from the covariances of columns over the rows that have both."""
         values, observed = matrix
         n_columns, dtype = values.shape[1], values.dtype
@@ -101,7 +159,7 @@ class MatrixFactors:
         covariances, noises = np.zeros(shape, dtype), np.full(n_columns, noise, dtype)
         return cls(loadings, covariances, offset, noises / number, noises, variance)
 
-    def place(self, matrix: Matrix) -> Moments:
+    def place(self, matrix: _Matrix) -> _Moments:
         """Return the posterior of the latents of the rows."""
         values, observed = matrix
         size, dtype = self.loadings.shape[1], values.dtype
@@ -116,14 +174,14 @@ class MatrixFactors:
             means[some] = np.matmul(precisions, shift[some, :, None])[..., 0]
             packed[some] = _packed(means[some], precisions)
             second += precisions.sum(axis=0, dtype=np.float64)
-        return Moments(means, packed, second + means.T @ means, log_determinant)
+        return _Moments(means, packed, second + means.T @ means, log_determinant)
 
     def improve(
-        self, matrix: Matrix, latents: Moments, *, one_noise: bool = True
+        self, matrix: _Matrix, latents: _Moments, *, one_noise: bool = False
     ) -> tuple[MatrixFactors, float]:
         """Return better factors for latents of the rows, and the bound at their loadings and noises.
 
-        The noise is one of all columns, or one of each.
+        The noise is one of each column, or one of all.
         """
         values, observed = matrix
         n_columns, size = self.loadings.shape
@@ -165,7 +223,7 @@ class MatrixFactors:
         loadings = self.loadings.astype(np.float64)
         return loadings.T @ loadings + self.covariances.sum(axis=0, dtype=np.float64)
 
-    def balanced(self, latents: Moments) -> MatrixFactors:
+    def balanced(self, latents: _Moments) -> MatrixFactors:
         """Return the same function with the best prior variance and scales, without idle dimensions."""
         n_rows, n_columns = len(latents.means), len(self.loadings)
         second = latents.second / n_rows
@@ -187,43 +245,6 @@ class MatrixFactors:
         for some in _pieces(n_columns, len(turn)):
             covariances[some] = turn.T @ self.covariances[some] @ turn
         return replace(self, loadings=self.loadings @ turn, covariances=covariances, variance=variance)
-
-
-def fit_factors(
-    Y: FloatArray,
-    n_components: int,
-    n_rounds: int,
-    tol: float,
-    *,
-    one_noise: bool = True,
-    dtype: Any = np.float32,
-    tell: Callable[[float], bool] = lambda bound: False,
-) -> tuple[MatrixFactors, list[float], bool]:
-    """Fit the columns Y (N, M), NaN where not observed, with at most so many dimensions.
-
-    Rounds end when the bound rises by less than `tol` for each observed entry, or when `tell`, which is told
-    the bound after each of them, says so.
-
-    Returns
-    -------
-    factors : MatrixFactors
-    bounds : list of float
-        Lower bounds on log p(Y) given the offsets, after each round.
-    converged : bool
-    """
-    matrix = Matrix.of(Y, dtype)
-    n_observed, bounds = float(matrix.observed.sum(dtype=np.float64)), []
-    factors = MatrixFactors.begin(matrix, n_components)
-    for _ in range(n_rounds):
-        latents = factors.place(matrix)
-        improved, bound = factors.improve(matrix, latents, one_noise=one_noise)
-        factors = improved.balanced(latents)
-        bounds.append(bound)
-        if tell(bound):
-            break
-        if len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) < tol * n_observed:
-            return factors, bounds, True
-    return factors, bounds, False
 
 
 def _pieces(number: int, size: int) -> list[slice]:

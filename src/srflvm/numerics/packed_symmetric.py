@@ -32,12 +32,12 @@ def unpack(packed: Any, size: int, *, form: bool = False) -> Any:
 
 def pack_form(matrices: Array) -> Array:
     """Pack the coefficients (B, P) of the forms phi'V phi: every pair stands for V_ij and V_ji."""
-    first, second = pair_indices(matrices.shape[-1])
+    first, second = _pair_indices(matrices.shape[-1])
     twice = np.where(first == second, 1.0, 2.0)
     return matrices[:, first, second] * twice.astype(matrices.dtype)
 
 
-def pair_indices(size: int) -> tuple[np.ndarray, np.ndarray]:
+def _pair_indices(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the features i and j of every packed pair."""
     step = np.repeat(np.arange(size // 2 + 1), size)
     first = np.tile(np.arange(size), size // 2 + 1)
@@ -108,7 +108,7 @@ def _n_pairs(size: int) -> int:
 
 def _products(features: np.ndarray) -> np.ndarray:
     """Return T for some rows, (n, P)."""
-    first, second = pair_indices(features.shape[1])
+    first, second = _pair_indices(features.shape[1])
     return features[:, first] * features[:, second]
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import cubature_points, layer_features
-from srflvm.posterior import linear
+from srflvm.posterior import sites
 from srflvm.posterior.embedding import FrozenFunction
-from srflvm.posterior.linear import embed_linear, linear_moments
 
 
 def frozen(n_latent, n_channels=7, seed=0):
@@ -26,14 +25,14 @@ def frozen(n_latent, n_channels=7, seed=0):
 
 @pytest.mark.parametrize("n_latent", [2, 3])
 def test_rows_are_embedded_as_the_dense_formulas_say(n_latent, monkeypatch):
-    monkeypatch.setattr(linear, "_MOST_NUMBERS", 100)  # a few rows at a time
+    monkeypatch.setattr(sites, "_MOST_NUMBERS", 100)  # a few rows at a time
     function, covariances = frozen(n_latent)
     random = np.random.RandomState(1)
     rows = random.standard_normal((9, 7))
     rows[random.uniform(size=rows.shape) < 0.4] = np.nan
     rows[4] = np.nan
     precision = random.uniform(1.0, 4.0, 7)
-    found = embed_linear(function, rows, precision)
+    found = sites._embed_linear(function, rows, precision)
     inside, scales = slice(2, 2 + n_latent), function.affine[1:]
     for n, row in enumerate(rows):
         inverse, shift = np.eye(n_latent), np.zeros(n_latent)
@@ -50,12 +49,12 @@ def test_rows_are_embedded_as_the_dense_formulas_say(n_latent, monkeypatch):
 
 @pytest.mark.parametrize("n_latent", [2, 3])
 def test_moments_are_averages_over_points_of_the_latents(n_latent, monkeypatch):
-    monkeypatch.setattr(linear, "_MOST_NUMBERS", 100)
+    monkeypatch.setattr(sites, "_MOST_NUMBERS", 100)
     function, covariances = frozen(n_latent)
     random = np.random.RandomState(2)
     means = random.standard_normal((9, n_latent))
     roots = np.tril(0.5 * random.standard_normal((9, n_latent, n_latent)))
-    mean, of_latents, of_weights = linear_moments(function, means, roots)
+    mean, of_latents, of_weights = sites._linear_moments(function, means, roots)
     # cubature points are exact for squares of what is linear
     points = cubature_points(means, roots)
     features = np.stack([layer_features(point, function.frequencies, function.affine) for point in points])
@@ -64,7 +63,7 @@ def test_moments_are_averages_over_points_of_the_latents(n_latent, monkeypatch):
     np.testing.assert_allclose(of_latents, f.var(axis=0), atol=1e-9)
     spread = np.einsum("kni,mij,knj->knm", features, covariances, features).mean(axis=0)
     np.testing.assert_allclose(of_weights, spread, rtol=1e-5)
-    at_means = linear_moments(function, means, None)
+    at_means = sites._linear_moments(function, means, None)
     np.testing.assert_array_equal(at_means[1], 0.0)
     features = layer_features(means, function.frequencies, function.affine)
     spread = np.einsum("ni,mij,nj->nm", features, covariances, features)
