@@ -103,8 +103,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Number of frequencies, half the number of features. "auto" takes a quarter of the rows, at least
         25 and at most 300 (50 where every entry has a site of its own), and 25 beside an affine part. More
         frequencies follow finer structure; a step costs their square. With `affine=True`, 0 means a linear
-        model of Gaussian columns: Bayesian factors over the observed entries alone, of which those that tell
-        nothing are dropped, so that `n_components` is the most there may be.
+        model of Gaussian columns with a noise for each: Bayesian factors over the observed entries alone, of
+        which those that tell nothing are dropped, so that `n_components` is the most there may be.
     n_mixture : int, default=10
         Truncation of the Dirichlet process: the largest number of mixture components.
     frequency_sampling : {"mixture", "moment"}, default="mixture"
