@@ -108,3 +108,7 @@ def test_what_a_linear_model_cannot_do_is_refused():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0] * 5, "b": ["x", "y", "z"] * 5})
     with pytest.raises(DataError, match="Gaussian columns of one kind"):
         model().fit(frame)
+    constant = np.ones((20, 70))
+    constant[3, 4] = np.nan
+    with pytest.raises(DataError, match="All rows of Y are equal"):
+        model().fit(constant)

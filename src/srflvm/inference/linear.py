@@ -46,6 +46,8 @@ def fit(plan: FitPlan, data: TrainingData, rng: np.random.RandomState) -> FitRes
     group = layout.groups[0]
     rows = layout.encode(Y)[0]
     level, _ = group.likelihood.start(rows.y, rows.constants)
+    # refuses rows that are all equal; the rest of it is kept to compare rows by, and no embedding needs it
+    compressed = compress(np.where(rows.observed, rows.y, level) / group.spread, params.compression)
     log_scale, n_observed = layout.log_scale_total(Y), int(np.sum(rows.observed))
     n_rounds = _MOST_ROUNDS if params.max_iter == "auto" else int(params.max_iter)
     callbacks, started, told = plan.callbacks, time.perf_counter(), []
@@ -68,8 +70,6 @@ def fit(plan: FitPlan, data: TrainingData, rng: np.random.RandomState) -> FitRes
         )
         posterior = _posterior(factors, layout, level, rng)
         embedding = posterior.embed_encoded((rows,))
-    filled = np.where(rows.observed, rows.y, posterior.function.values(embedding.mean))
-    compressed = compress(filled / group.spread, params.compression)
     anchors = np.sort(rng.permutation(len(Y))[:_MOST_ANCHORS])
     posterior = replace(
         posterior,
