@@ -38,7 +38,7 @@ from srflvm.exceptions import (
     check_positive,
     warn_caller,
 )
-from srflvm.inference import full_batch, minibatch, stream
+from srflvm.inference import full_batch, linear, minibatch, stream
 from srflvm.inference.checkpoints import Checkpoints
 from srflvm.inference.components import automatic_components
 from srflvm.inference.facts import TrainingData
@@ -55,6 +55,7 @@ from srflvm.likelihoods.columns import Choice, choose
 from srflvm.model import spectral
 from srflvm.model.elbo import cholesky_factor
 from srflvm.numerics.jit import in_float64
+from srflvm.numerics.matrix_factors import MatrixFactors
 from srflvm.parallel.communicator import Communicator, current
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.storage.model_file import StoredModel
@@ -102,7 +103,9 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a quarter of the rows, at least
         25 and at most 300 (50 where every entry has a site of its own), and 25 beside an affine part. More
-        frequencies follow finer structure; a step costs their square.
+        frequencies follow finer structure; a step costs their square. With `affine=True`, 0 means a linear
+        model of Gaussian columns with a noise for each: Bayesian factors over the observed entries alone, of
+        which those that tell nothing are dropped, so that `n_components` is the most there may be.
     n_mixture : int, default=10
         Truncation of the Dirichlet process: the largest number of mixture components.
     frequency_sampling : {"mixture", "moment"}, default="mixture"
@@ -373,7 +376,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Return the parameters with the number of components and the affine part decided."""
         n_components = params.n_components
         if n_components == "auto":
-            n_components = automatic_components(data, np.random.RandomState(0))
+            if params.is_linear:
+                n_components = max(1, MatrixFactors.affordable_components(data.n_rows, data.source.n_columns))
+            else:
+                n_components = automatic_components(data, np.random.RandomState(0))
         return params.resolved(data.choice, int(n_components))
 
     def _fit(self, params: Params, data: TrainingData, communicator: Communicator) -> FitResult:
@@ -390,6 +396,8 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if plan.batching is not None:
             _refuse_warm_batches(earlier)
             return minibatch.fit(plan, data, facts, rng, checkpoints)
+        if plan.kind is FitKind.LINEAR:
+            return linear.fit(plan, data, rng)
         problem = plan.build_problem(data, facts)
         options = plan.options(problem, checkpoints)
         return full_batch.fit(problem, options, rng, earlier)

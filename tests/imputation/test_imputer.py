@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from helpers.missing_entries import curve, warnings_of
+from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 from scipy.stats import norm
 from sklearn.base import clone
@@ -19,6 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from srflvm import SRFLVM, DataError, SRFLVMImputer
+from srflvm.imputation import imputer as imputer_module
+from srflvm.numerics import matrix_factors
 
 SMALL = {"max_iter": 3, "tol": 0, "n_frequencies": 5, "random_state": 0}
 QUICK = SRFLVM(affine=True, init="pca", **SMALL)
@@ -413,3 +416,22 @@ def test_skewed_columns_are_transformed_and_filled_in_their_units():
     assert np.all((high - filled)[missing] > (filled - low)[missing])
     # the mean of a skewed distribution is above its median, which is the geometric mean of the ends
     assert np.all(filled[missing] > np.sqrt(low * high)[missing])
+
+
+def test_wide_arrays_are_filled_by_linear_factors(monkeypatch):
+    random = np.random.RandomState(0)
+    Y = random.standard_normal((100, 3)) @ random.standard_normal((3, 66))
+    Y += 0.2 * random.standard_normal(Y.shape)
+    hidden = random.uniform(size=Y.shape) < 0.2
+    seen = np.where(hidden, np.nan, Y)
+    imputer = SRFLVMImputer(random_state=0).fit(seen)
+    assert imputer.estimator_.get_params()["n_frequencies"] == 0
+    assert np.mean((imputer.transform(seen) - Y)[hidden] ** 2) < 1.5 * 0.2**2
+    listed = SRFLVMImputer(random_state=0).fit(seen.tolist())
+    np.testing.assert_array_equal(listed.transform(seen), imputer.transform(seen))
+    # too large, or not in memory
+    default = imputer_module._default_model
+    assert default(csr_matrix(np.eye(70))).n_frequencies == "auto"
+    monkeypatch.setattr(matrix_factors, "_PRODUCTS_OF_ROUND", 1.0)
+    assert default(seen).n_frequencies == "auto"
+    assert default(seen).affine == "auto"

@@ -13,6 +13,7 @@ from srflvm.data.schema import Schema
 from srflvm.data.sources import is_frame
 from srflvm.estimator import SRFLVM
 from srflvm.likelihoods.columns import OWN_UNITS
+from srflvm.numerics.matrix_factors import MatrixFactors
 
 
 class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -26,10 +27,12 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     estimator : SRFLVM, default=None
         The model and its parameters, such as `likelihood`. None means a model with an affine part, in which
         every continuous column has its own unit and noise, and a transform if it is clearly skewed; and for
-        arrays of more than 64 columns, such as images, `SRFLVM()` itself, with one unit and one noise.
+        arrays of more than 64 columns, such as images, a linear model over the observed entries alone,
+        `SRFLVM(affine=True, n_frequencies=0)`. Where an array is too large for that, and where it is sparse
+        or in a file, it is `SRFLVM()` itself, which fills missing entries in every sweep.
     n_components : int, "auto" or None, default="auto"
         Number of latent dimensions. "auto" takes as many as a linear model of the table finds relevant, and
-        one more; None keeps that of `estimator`.
+        one more; of a linear model itself, at most 200. None keeps that of `estimator`.
     random_state : int, RandomState instance or None, default=None
         Seed, of the model too unless that has one.
 
@@ -161,15 +164,18 @@ class SRFLVMImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
-# A regression for every column, over the rows where it is observed, is affordable in tables. Arrays with more
-# columns than this are taken as matrices in one unit, such as images.
+# A regression for every column on waves and latents, over the rows where it is observed, is affordable in
+# tables. Arrays with more columns than this are taken as matrices in one unit, such as images.
 _MOST_COLUMNS = 64
 
 
 def _default_model(Y: Any) -> SRFLVM:
     if is_frame(Y):
         return SRFLVM(affine=True, init="pca")
-    shape = Y.shape if hasattr(Y, "shape") else np.asarray(Y, dtype=object).shape
-    if len(shape) == 2 and shape[1] > _MOST_COLUMNS:
+    values = Y if hasattr(Y, "shape") else np.asarray(Y, dtype=object)
+    if len(values.shape) == 2 and values.shape[1] > _MOST_COLUMNS:
+        in_memory = isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
+        if in_memory and MatrixFactors.affordable_components(*values.shape):
+            return SRFLVM(affine=True, n_frequencies=0)
         return SRFLVM()
     return SRFLVM(likelihood=OWN_UNITS, affine=True, init="pca")

@@ -83,7 +83,8 @@ class Params:
         check_choice("frequency_sampling", self.frequency_sampling, tuple(SAMPLERS))
         check_choice("covariance_type", self.covariance_type, _COVARIANCE_TYPES)
         check_choice("latent_covariance_type", self.latent_covariance_type, ("auto", *_COVARIANCE_TYPES))
-        for name, smallest in {"n_frequencies": 1, "n_landmarks": 10}.items():
+        fewest = 0 if self.affine is True else 1
+        for name, smallest in {"n_frequencies": fewest, "n_landmarks": 10}.items():
             if getattr(self, name) != "auto":
                 check_count(name, getattr(self, name), smallest)
         if self.compression not in ("auto", "all"):
@@ -121,6 +122,19 @@ class Params:
         for callback in self.callbacks or ():
             if not callable(callback):
                 raise TypeError(f"callbacks: {callback!r} cannot be called. Give functions of one argument.")
+
+    @property
+    def is_linear(self) -> bool:
+        """Tell whether the function is to have no waves."""
+        return self.affine is True and self.n_frequencies == 0
+
+    def refuse_linear_batches(self, is_stream: bool = False) -> None:
+        """Refuse to fit a model without waves in batches or from a stream."""
+        if self.is_linear and (is_stream or self.batch_size not in ("auto", None)):
+            raise ValueError(
+                "n_frequencies=0, a linear model, is fitted to all rows at once. Leave out batch_size, call "
+                "fit in place of partial_fit, or give n_frequencies='auto'."
+            )
 
     @property
     def init_name(self) -> str:

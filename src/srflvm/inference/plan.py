@@ -22,7 +22,7 @@ from srflvm.inference.facts import DataFacts, Survey, TrainingData
 from srflvm.inference.params import LANDMARK_STARTS, Options, Params
 from srflvm.inference.problems.gaussian import CompleteGaussianProblem, MissingGaussianProblem, Problem
 from srflvm.inference.problems.sites import SiteProblem
-from srflvm.inference.progress import _PrintProgress
+from srflvm.inference.progress import Callback, _PrintProgress
 from srflvm.likelihoods.columns import Choice
 from srflvm.numerics.features import chunk_shape
 from srflvm.numerics.nystrom import Sketch
@@ -66,10 +66,13 @@ class FitKind(Enum):
     COMPLETE_GAUSSIAN = "exact evidence of complete Gaussian data with one noise"
     GAUSSIAN_MISSING = "Gaussian data with one noise whose missing entries are filled"
     SITES = "a site for every entry"
+    LINEAR = "Gaussian data that are linear in the latents, over the observed entries alone"
 
     @classmethod
     def of(cls, params: Params, is_plain: bool, has_missing: bool) -> FitKind:
         """Return how the weights are treated in a fit of all rows at once."""
+        if params.is_linear:
+            return cls.LINEAR
         if not _may_be_exact(params, is_plain):
             return cls.SITES
         return cls.GAUSSIAN_MISSING if has_missing else cls.COMPLETE_GAUSSIAN
@@ -121,6 +124,14 @@ class FitPlan:
         is_reduced = self.batching is not None and self.kind is FitKind.SITES
         return _n_landmarks(self.params, MOST_LANDMARKS_WITH_SITES if is_reduced else MOST_LANDMARKS)
 
+    @property
+    def callbacks(self) -> tuple[Callback, ...]:
+        """Return what is called after each sweep."""
+        given = tuple(self.params.callbacks or ())
+        if self.params.verbose and self.communicator.is_first:
+            return (*given, _PrintProgress(int(self.params.verbose)))
+        return given
+
     def for_landmarks(self, survey: Survey, facts: DataFacts) -> FitPlan:
         """Return the plan for the landmarks of a fit in batches, given what a pass over all rows told."""
         is_complete = survey.n_observed == facts.n_rows * facts.n_columns
@@ -171,9 +182,6 @@ class FitPlan:
         self, problem: Problem, init: Any, checkpoints: Checkpoints | None, max_iter: int | str
     ) -> Options:
         params = self.params
-        callbacks = tuple(params.callbacks or ())
-        if params.verbose and self.communicator.is_first:
-            callbacks = (*callbacks, _PrintProgress(int(params.verbose)))
         return Options(
             n_components=int(params.n_components),
             n_frequencies=_n_frequencies(params, problem.n_rows, self.kind),
@@ -192,7 +200,7 @@ class FitPlan:
             learning_rate=self._learning_rate(problem),
             dtype=np.dtype(params.dtype),
             has_affine=self.has_affine,
-            callbacks=callbacks,
+            callbacks=self.callbacks,
             checkpoints=checkpoints,
             fewest_share=self._fewest_share(problem, max_iter),
             compares_early=max_iter == "auto" and self.has_affine and problem.n_rows <= _MOST_ROWS_COMPARED,
@@ -255,7 +263,9 @@ def plan_fit(params: Params, facts: DataFacts, communicator: Communicator) -> Fi
         where = "Y has a missing entry at row {}, column {}.".format(*facts.first_missing)
         if communicator.n_processes > 1:
             raise DataError(f"{where} Several processes need complete data: use one process.")
-    batching = _plan_batching(params, facts, kind)
+    if kind is FitKind.LINEAR:
+        params.refuse_linear_batches()
+    batching = None if kind is FitKind.LINEAR else _plan_batching(params, facts, kind)
     if batching is None and kind is not FitKind.COMPLETE_GAUSSIAN:
         _refuse_files(
             facts, where or "The likelihood and the inference are not those of plain Gaussian data."
@@ -387,7 +397,8 @@ class Memory:
         programs    200 MB         compiled programs, and what compiling them takes
 
     With missing entries, or with a site for every entry, the arrays of all N M entries dominate: measured,
-    150 and 220 bytes an entry, in place of scores and columns.
+    150 and 220 bytes an entry, in place of scores and columns. A linear function has packed second moments
+    of all rows, their covariances in float32 and those of the weights.
     """
 
     parts: dict[str, float]
@@ -421,6 +432,8 @@ class Memory:
         )
         if kind is FitKind.COMPLETE_GAUSSIAN:
             return cls.of_complete(shape)
+        if kind is FitKind.LINEAR:
+            return cls.of_linear(shape)
         return cls.of_entries(shape, has_sites=kind is FitKind.SITES)
 
     @classmethod
@@ -436,6 +449,21 @@ class Memory:
         """Predict what a fit needs that holds arrays of all entries: with sites, or with filled entries."""
         size = SITE_BYTES if has_sites else FILLED_BYTES
         return cls(_of_every_fit(shape) | {"entries": size * shape.n_rows * shape.n_columns})
+
+    @classmethod
+    def of_linear(cls, shape: _Shape) -> Memory:
+        """Predict what a fit of a linear function needs."""
+        n, m, pairs = shape.n_rows, shape.n_columns, shape.n_latent**2
+        return cls(
+            {
+                "latents": (0.5 * shape.item_bytes + 8.0) * n * pairs,
+                "weights": (2.5 * shape.item_bytes + 12.0) * m * pairs,
+                "matrices": 400e6,
+                "entries": 80.0 * n * m,
+                "columns": 40.0 * m**2,
+                "programs": _PROGRAMS,
+            }
+        )
 
     def refuse_excess(self, n_sharing: int = 1) -> None:
         """Raise a `MemoryError` where there is not enough for a fit by so many processes on this machine."""

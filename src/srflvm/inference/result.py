@@ -129,7 +129,7 @@ class FitResult:
 
 def _relevance(embedding: Embedding) -> FloatArray:
     """Return the mean over rows of KL(q(x_nq) || N(0, 1))."""
-    variance = np.sum(embedding.cholesky**2, axis=-1)
+    variance = np.sum(embedding.cholesky**2, axis=-1, dtype=np.float64)
     return np.mean(0.5 * (embedding.mean**2 + variance - 1.0 - np.log(variance)), axis=0)
 
 

@@ -31,6 +31,7 @@ FEWEST_FIRST_ROWS = 10
 def begin(params: Params, data: TrainingData) -> FitResult:
     """Fit the first rows of a stream."""
     _check(params)
+    params.refuse_linear_batches(is_stream=True)
     if data.n_rows < FEWEST_FIRST_ROWS:
         raise ValueError(
             f"The first call of partial_fit learns the model's frequencies and needs at least "

@@ -33,7 +33,7 @@ class Embedding(NamedTuple):
     @property
     def std(self) -> FloatArray:
         """Return the standard deviations of the latents (n, Q)."""
-        return np.sqrt(np.sum(self.cholesky**2, axis=-1))
+        return np.sqrt(np.sum(self.cholesky**2, axis=-1, dtype=np.float64))
 
     def divergence(self) -> float:
         """Compute sum_n KL(q(x_n) || N(0, I))."""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.linalg import get_lapack_funcs
 
 from srflvm._typing import FloatArray
 from srflvm.data.encoding import GroupRows, Layout
@@ -27,6 +28,12 @@ _CHANNELS_AT_ONCE = 256
 
 # Rows are those of the fit if they are embedded where these were, up to rounding.
 _SAME_LATENTS = 1e-6
+
+# Scale of the waves below which the function is linear in the latents to all digits.
+_NO_WAVES = 1e-10
+
+# Numbers of the matrices of rows under a linear function that are held at a time.
+_MOST_NUMBERS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,21 @@ class SitePosterior(Posterior):
         # Fourier features, one of the constant
         return (1.0 / (2.0 * self.amplitude)) @ self.packed_covariance / len(self.amplitude)
 
+    @property
+    def is_linear(self) -> bool:
+        """Tell whether the function is linear in the latents, and its columns Gaussian in one group."""
+        has_waves = not len(self.affine) or self.affine[0] > _NO_WAVES
+        return not has_waves and len(self.channel_likelihoods) == 1 and self.likelihoods[0].is_quadratic
+
+    def embed_encoded(self, encoded: tuple[GroupRows, ...]) -> Embedding:
+        """Embed rows given by their channels."""
+        if not self.is_linear:
+            return super().embed_encoded(encoded)
+        group = self.layout.groups[0]
+        noise = group.likelihood.natural_parameters(self.parameters[0], group.units)["noise_variance"]
+        precision = np.broadcast_to(group.units.scale**2 / noise, self.level.shape)
+        return _embed_linear(self.function, encoded[0].y - self.level, precision)
+
     # ---- decoding ---------------------------------------------------------------------------------
 
     def decode(
@@ -151,7 +173,21 @@ class SitePosterior(Posterior):
     def _decode_rows(
         self, latents: FloatArray, cholesky: FloatArray | None, encoded: tuple[GroupRows, ...]
     ) -> Decoded:
+        if self.is_linear:
+            return self._decode_linear(latents, cholesky)
         return Decoded(*self._by_chunks(self._decode_chunk, latents, cholesky, encoded))
+
+    def _decode_linear(self, latents: FloatArray, cholesky: FloatArray | None) -> Decoded:
+        group = self.layout.groups[0]
+        mean, of_latents, of_weights = _linear_moments(self.function, latents, cholesky)
+        noise = group.likelihood.natural_parameters(self.parameters[0], group.units)["noise_variance"]
+        square = group.units.scale**2
+        return Decoded(
+            group.units.location + group.units.scale * mean,
+            square * of_latents,
+            square * of_weights,
+            np.broadcast_to(noise, mean.shape),
+        )
 
     def _by_chunks(
         self,
@@ -306,3 +342,102 @@ def _output_moments(
         first, second, noise = gauss_hermite(outputs, mean[:, start:stop] + offset, variance[:, start:stop])
         parts.append((first, jnp.maximum(second - first**2, 0.0), noise))
     return tuple(jnp.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+
+
+# ---- linear functions -------------------------------------------------------------------------------
+
+
+def _embed_linear(function: FrozenFunction, residuals: FloatArray, precision: FloatArray) -> Embedding:
+    """Embed rows of a linear function given by y without levels (n, C), NaN where not observed.
+
+    With features g = (scales * x, constant), weights h_m ~ N(mean_m, V_m) and the precisions lambda (C,) of
+    the entries r_nm, what `posterior.embedding` climbs is quadratic, and its optimum is
+
+        q(x_n) = N(S_n shift_n, S_n),   S_n^-1 = I + sum_m lambda_m E[a_m a_m'],
+        shift_n = sum_m lambda_m (r_nm E a_m - E[a_m b_m]),
+
+    with a_m = scales * (weights of the latents), b_m the weight of the constant, and sums over the observed
+    entries. Covariances are returned in single precision: there is one for every row, of many latents.
+    """
+    n_rows, size, n_latent = len(residuals), len(function.weights), function.frequencies.shape[1]
+    first = size - 1 - n_latent - n_latent % 2
+    latents, scales = slice(first, first + n_latent), np.asarray(function.affine[1:], np.float64)
+    observed = ~np.isnan(residuals)
+    weighted = np.where(observed, residuals, 0.0) * precision
+    slopes = function.weights[latents]
+    means, roots = np.empty((n_rows, n_latent)), np.empty((n_rows, n_latent, n_latent), np.float32)
+    outer = _packed_outer(function.weights)
+    moments = precision[:, None] * (function.packed_covariance.astype(np.float64) + outer)
+    for rows in _pieces(n_rows, size):
+        second = packed_symmetric.unpack(observed[rows] @ moments, size, form=True)
+        inner = second[:, latents, latents] * scales[:, None] * scales
+        shift = scales * (weighted[rows] @ slopes.T - second[:, latents, -1])
+        for place, (matrix, pull) in enumerate(zip(inner, shift, strict=True), start=rows.start):
+            matrix[range(n_latent), range(n_latent)] += 1.0
+            root = _inverse_root(matrix)
+            means[place], roots[place] = root @ (pull @ root), root
+    return Embedding(means, roots)
+
+
+def _linear_moments(
+    function: FrozenFunction, latents: FloatArray, cholesky: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Compute of a linear f the mean, and its variances by latents and by weights, (n, C) each.
+
+    The latents are known, or N(latents_n, C_n C_n'). The variances are E a_m' C_n C_n' E a_m, and
+    sum_ij V_m,ij E[g_i g_j]: products of packed symmetric matrices.
+    """
+    n_rows, n_latent = latents.shape
+    size, n_channels = function.weights.shape
+    first = size - 1 - n_latent - n_latent % 2
+    features = np.asarray(function.features(latents))
+    mean = features @ function.weights + function.level
+    of_latents, of_weights = np.zeros((n_rows, n_channels)), np.empty((n_rows, n_channels))
+    inside, scales = slice(first, first + n_latent), np.asarray(function.affine[1:], np.float64)
+    # both sides of a product of packed matrices cannot have their pairs doubled
+    twice = _pair_counts(size)
+    covariance, outer = function.packed_covariance.astype(np.float64), _packed_outer(function.weights) / twice
+    halved = covariance / twice
+    for rows in _pieces(n_rows, size):
+        some = features[rows]
+        of_weights[rows] = packed_symmetric.quadratic_forms(some, covariance).T
+        if cholesky is not None:
+            roots = scales[:, None] * cholesky[rows]
+            spread: Any = np.zeros((len(some), size, size))
+            spread[:, inside, inside] = roots @ np.swapaxes(roots, 1, 2)
+            packed = np.asarray(packed_symmetric.pack_form(spread))
+            of_latents[rows] = packed @ outer.T
+            of_weights[rows] += packed @ halved.T
+    return mean, np.maximum(of_latents, 0.0), np.maximum(of_weights, 0.0)
+
+
+def _packed_outer(weights: FloatArray) -> FloatArray:
+    """Return the packed forms (C, P) of the weights' means times themselves."""
+    parts = []
+    for some in _pieces(weights.shape[1], len(weights)):
+        outer: Any = weights.T[some, :, None] * weights.T[some, None, :]
+        parts.append(np.asarray(packed_symmetric.pack_form(outer)))
+    return np.concatenate(parts)
+
+
+def _pair_counts(size: int) -> FloatArray:
+    """Return how many entries of a symmetric matrix each packed one stands for, (P,)."""
+    ones: Any = np.ones((1, size, size))
+    return np.asarray(packed_symmetric.pack_form(ones))[0]
+
+
+def _pieces(n_rows: int, size: int) -> list[slice]:
+    """Return slices of so many rows that matrices (size, size) of them fit into a bounded memory."""
+    step = max(1, _MOST_NUMBERS // size**2)
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
+def _inverse_root(matrix: FloatArray) -> FloatArray:
+    """Return the lower triangular C with C C' = matrix^-1.
+
+    With the order of rows and columns reversed, the Cholesky factor is upper triangular, and the transpose of
+    its inverse is C.
+    """
+    factorise, invert = get_lapack_funcs(("potrf", "trtri"), (matrix,))
+    factor: Any = factorise(np.asfortranarray(matrix[::-1, ::-1]), lower=1, clean=1)[0]
+    return np.ascontiguousarray(invert(factor, lower=1)[0][::-1, ::-1].T)
