@@ -8,7 +8,7 @@ from helpers.model_files import made_up, read, write
 
 from srflvm import SRFLVM, load
 from srflvm.data.encoding import GroupRows, Layout
-from srflvm.likelihoods import Bernoulli, Categorical, Gaussian, Multinomial, NegativeBinomial, Poisson
+from srflvm.likelihoods import Bernoulli, Categorical, Gaussian, NegativeBinomial, Poisson
 
 # ---- columns and channels -------------------------------------------------------------------------
 
@@ -224,14 +224,3 @@ def test_a_fit_keeps_the_sizes_of_its_rows():
     np.testing.assert_allclose(model.fit(Y, sizes=sizes).size_factors_, sizes)
     model.set_params(batch_size=30)
     np.testing.assert_allclose(model.fit(Y, sizes=sizes).size_factors_, sizes)
-
-
-def test_what_is_given_for_columns_is_repeated_for_their_channels():
-    Y = np.array([[0.0, 2.0, 1.0], [1.0, 0.0, 0.0], [2.0, 1.0, 3.0]])
-    layout = Layout.from_data(Y, [(Categorical(), np.array([0, 2])), (Gaussian(), np.array([1]))])
-    codes, number = layout.groups
-    np.testing.assert_array_equal(codes.by_channel(np.array([[1, 2]])), [[1, 1, 2, 2, 2]])
-    np.testing.assert_array_equal(number.by_channel(np.array([[3]])), [[3]])
-    counts = np.array([[1.0, 2.0, 0.0], [3.0, 1.0, 1.0]])
-    (vector,) = Layout.from_data(counts, [(Multinomial(), np.arange(3))]).groups
-    np.testing.assert_array_equal(vector.by_channel(np.array([[5, 6, 7]])), [[5, 5]])

@@ -26,7 +26,6 @@ from srflvm.data.encoding import GroupRows
 from srflvm.likelihoods import Expected, Gaussian, NegativeBinomial, Ordinal
 from srflvm.model.sites import (
     DAMPING,
-    AmplitudePrior,
     Function,
     GroupState,
     better_amplitude,
@@ -200,26 +199,6 @@ def test_better_amplitude_maximises_the_expected_log_prior():
 
     best = minimize_scalar(loss, bounds=(-6.0, 6.0), method="bounded", options={"xatol": 1e-9})
     np.testing.assert_allclose(better_amplitude(weights)[0], best.x, atol=1e-6)
-
-
-def test_a_prior_of_amplitudes_moves_the_best_one_towards_its_mode():
-    mean, covariance, _ = fixed_point("bernoulli", "sites")
-    weights = site_regression.Weights(mean[None], None, covariance[None], None)
-    typical, weight = 7.0, 4.0
-
-    def log_prior(log_amplitude):
-        return -0.5 * weight * (log_amplitude + typical * np.exp(-log_amplitude))
-
-    def loss(log_amplitude):
-        return divergence(mean, covariance, np.exp(log_amplitude)) - log_prior(log_amplitude)
-
-    best = minimize_scalar(loss, bounds=(-6.0, 6.0), method="bounded", options={"xatol": 1e-9})
-    prior = AmplitudePrior(typical, weight)
-    np.testing.assert_allclose(better_amplitude(weights, prior)[0], best.x, atol=1e-6)
-    amplitudes = np.array([0.1, 7.0, 300.0])
-    below = log_prior(np.log(typical)) - log_prior(np.log(amplitudes))
-    np.testing.assert_allclose(prior.penalty(jnp.asarray(amplitudes)), below, rtol=1e-5, atol=1e-6)
-    assert np.all(AmplitudePrior(typical, 0.0).penalty(jnp.asarray(amplitudes)) == 0.0)
 
 
 def test_thresholds_take_over_the_constant_of_f():

@@ -123,19 +123,6 @@ class Group:
     channels: slice
     spread: float = 1.0
 
-    def by_channel(self, by_column: np.ndarray) -> np.ndarray:
-        """Return for each channel (n, c) what is given for each column (n, m): that of its own column.
-
-        The channels of columns that are one vector have what is given for the first of them.
-        """
-        if self.likelihood.has_categories:
-            numbers = [len(codes) - 1 for codes in self.likelihood.level_codes(len(self.columns))]
-            return np.repeat(by_column, numbers, axis=1)
-        n_channels = self.channels.stop - self.channels.start
-        return (
-            by_column if n_channels == len(self.columns) else np.repeat(by_column[:, :1], n_channels, axis=1)
-        )
-
     def log_scales(self, Y: FloatArray) -> FloatArray:
         """Sum the log scales of this group's observed entries in each raw row (n, M)."""
         if not self.likelihood.transforms:

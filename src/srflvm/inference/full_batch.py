@@ -45,11 +45,6 @@ _COMPARED_SHARE = 0.5
 _LANDMARK_SHARE = 0.8
 _PILOT_SHARE = 0.4
 
-# A small table also keeps what it has after so few sweeps, when its latents are nearly those of the start.
-# Many sweeps raise the bound, but may do so by giving latents to the shape of single columns, or by giving up
-# what columns have weakly in common; then the entries of a row tell less of each other than before.
-_EARLY_SWEEPS = 1
-
 # A run with more dropped steps than this share is repeated with safer settings.
 _TOLERATED_REJECTIONS = 0.2
 
@@ -134,7 +129,6 @@ class _Attempt:
         self.n_rejected = 0
         self.falls: list[Fall] = []
         self.compared_on_pilot = False
-        self.early: bcd.Run | None = None
         self.settings = Settings(problem.layer, options.frequency_sampling, options.n_samples)
         self.model = build_model(self.settings)
         self.fit_data = problem.fit_data(options.dtype)
@@ -304,11 +298,6 @@ class _Attempt:
         """Go on to the end of the schedule."""
         if candidate.run.ended_early:
             return candidate
-        if self.options.compares_early and candidate.run.n_sweeps == 0:
-            candidate = self._advance(candidate, _EARLY_SWEEPS, self.options.stage)
-            self.early = candidate.run
-            if candidate.run.ended_early:
-                return candidate
         n_sweeps = self.options.max_iter - candidate.n_skipped - candidate.run.n_sweeps
         finished = self._advance(candidate, n_sweeps, self.options.stage, self.options.tol)
         drop = bcd.fall(finished.run.history, self._window(candidate))
@@ -386,13 +375,12 @@ class _Attempt:
 
     def result(self, candidate: _Candidate, bounds: dict[str, float]) -> FitResult:
         """Build the posterior from the best state, and collect all that is told of the fit."""
-        run, (posterior, embedding) = candidate.run, self._posterior(candidate.run)
-        if self.early is not None and self.early.n_sweeps < run.n_sweeps:
-            early = self._posterior(self.early)
-            before, after = (self.problem.log_density_of_hidden(each) for each in (early[0], posterior))
-            if before is not None and after is not None and before > after:
-                posterior, embedding = early
-                run = replace(run, state=self.early.state, best=self.early.best)
+        run, n_rows = candidate.run, self.problem.n_rows
+        names = ("latent_mean", "latent_factor")
+        own = (self.communicator.own_rows(run.state[name], n_rows) for name in names)
+        mean, factor = (array.astype(np.float64) for array in own)
+        latents = Embedding(mean, cholesky_factor(factor))
+        posterior, embedding = self.problem.build_posterior(run.state, latents, self.settings, self.rng)
         if self.compared_on_pilot:
             # its bounds are those of other data, and tell how far each start was behind the best
             first = next((bound for bound in run.history if np.isfinite(bound)), run.best)
@@ -412,14 +400,6 @@ class _Attempt:
             sizes=self.problem.row_sizes,
             falls=tuple(self.falls),
         )
-
-    def _posterior(self, run: bcd.Run) -> tuple[Posterior, Embedding]:
-        """Build the posterior of the best state of a run."""
-        names = ("latent_mean", "latent_factor")
-        own = (self.communicator.own_rows(run.state[name], self.problem.n_rows) for name in names)
-        mean, factor = (array.astype(np.float64) for array in own)
-        latents = Embedding(mean, cholesky_factor(factor))
-        return self.problem.build_posterior(run.state, latents, self.settings, self.rng)
 
     # ---- rows over processes ------------------------------------------------------------------------
 

@@ -185,7 +185,6 @@ class Options:
     checkpoints: Checkpoints | None = None
     stage: str = "fit"
     fewest_share: float = 0.0
-    compares_early: bool = False
 
     @property
     def init_name(self) -> str:

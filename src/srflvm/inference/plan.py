@@ -56,10 +56,6 @@ _ENTRIES_OF_SWEEPS = 2_000_000
 _FEW_ROWS = 1000
 
 
-# A comparison with the state after few sweeps costs a quarter of a fit, and matters where rows are few.
-_MOST_ROWS_COMPARED = 400
-
-
 class FitKind(Enum):
     """Distinguish fits by how the weights are treated."""
 
@@ -203,7 +199,6 @@ class FitPlan:
             callbacks=self.callbacks,
             checkpoints=checkpoints,
             fewest_share=self._fewest_share(problem, max_iter),
-            compares_early=max_iter == "auto" and self.has_affine and problem.n_rows <= _MOST_ROWS_COMPARED,
         )
 
     def _automatic_sweeps(self, problem: Problem) -> int:

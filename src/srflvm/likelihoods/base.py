@@ -114,8 +114,6 @@ class Likelihood:
     is_quadratic: ClassVar[bool] = False
     # change of f for a unit of the working scale
     working_gain: ClassVar[float] = 1.0
-    # variance of f, in units of `Units`, in a column of which f tells about half
-    typical_variance: ClassVar[float] = 1.0
     # learned parameter of each column that moves with f: only their difference matters
     moves_with_f: ClassVar[str | None] = None
 

@@ -61,7 +61,6 @@ class Ordinal(Likelihood):
 
     name: ClassVar[str] = "ordinal"
     has_levels: ClassVar[bool] = True
-    typical_variance: ClassVar[float] = 3.0
     moves_with_f: ClassVar[str | None] = "threshold"
     _discrete: ClassVar[bool] = True
     n_levels: int | None = None

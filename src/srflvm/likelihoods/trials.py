@@ -46,7 +46,6 @@ class Bernoulli(Likelihood):
     _discrete: ClassVar[bool] = True
     has_polya_gamma: ClassVar[bool] = True
     working_gain: ClassVar[float] = 4.0
-    typical_variance: ClassVar[float] = 3.0
 
     def level_codes(self, n_columns: int) -> list[FloatArray]:
         return [np.arange(2.0)] * n_columns

@@ -27,14 +27,7 @@ from srflvm.data.encoding import GroupRows
 from srflvm.likelihoods.base import Expected, Likelihood
 from srflvm.model import chunked_evidence
 from srflvm.model.chunked_evidence import ChunkedTargets
-from srflvm.model.sites import (
-    DAMPING,
-    AmplitudePrior,
-    Function,
-    GroupState,
-    better_amplitude,
-    better_parameters,
-)
+from srflvm.model.sites import DAMPING, Function, GroupState, better_amplitude, better_parameters
 from srflvm.numerics import site_regression
 from srflvm.numerics.features import fourier_features, layer_features
 from srflvm.numerics.shared_regression import Targets, predict_and_evidence
@@ -171,15 +164,11 @@ def _noise_and_ratio(state: dict[str, Any], smallest_ratio: Array | float) -> tu
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """Facts about a group that the compiled program depends on; `batch` columns are visited at a time.
-
-    `amplitude_weight` is the weight of the prior of amplitudes, the same in all groups.
-    """
+    """Facts about a group that the compiled program depends on; `batch` columns are visited at a time."""
 
     likelihood: Likelihood
     n_channels: int
     batch: int
-    amplitude_weight: float = 0.0
 
     @property
     def scale(self) -> float:
@@ -210,12 +199,6 @@ class SiteLayer(_FeatureLayer):
         """Return the entry of the affine part, if there is one."""
         return ("log_affine",) if self.has_affine else ()
 
-    @property
-    def _amplitude_prior(self) -> AmplitudePrior:
-        """Return the prior of the amplitudes of all columns of a visit."""
-        typical = [np.full(plan.batch, plan.likelihood.typical_variance) for plan in self.groups]
-        return AmplitudePrior(np.concatenate(typical), self.groups[0].amplitude_weight)
-
     def features(self, latents: Array, frequencies: Array, state: dict[str, Any]) -> Array:
         """Return waves, the scaled latents of an affine part, and the constant."""
         return layer_features(latents, frequencies, affine_scales(state, latents.dtype))
@@ -234,9 +217,8 @@ class SiteLayer(_FeatureLayer):
         weights = site_regression.solve(held, sites, jnp.exp(log_amplitude))
         moments = weights.function_moments(features)
         draw = _draw(draw_key, held, weights) if self.route == "polya_gamma_sampled" else moments[0]
-        prior = self._amplitude_prior
-        divergences = weights.divergence(jnp.exp(log_amplitude)) + prior.penalty(jnp.exp(log_amplitude))
-        amplitudes = better_amplitude(weights, prior)
+        divergences = weights.divergence(jnp.exp(log_amplitude))
+        amplitudes = better_amplitude(weights)
         value, new, start = jnp.zeros(()), [], 0
         for plan, (all_rows, level), pick, batch, group_key in zip(
             self.groups, data, picks, batches, keys, strict=True

@@ -38,28 +38,6 @@ LARGEST_PARAMETER_STEP = 0.5
 _SHARES = (1.0, 0.3, 0.03, 0.0)
 
 
-class AmplitudePrior(NamedTuple):
-    """Prior of amplitudes, log p(a_m) = -weight / 2 (log a_m + typical / a_m) up to a constant.
-
-    It counts as so many further weights of mean square `typical`, and keeps a column that others tell little
-    about from losing all its weights: with factorised q(X) and q(H) the bound is highest without them also
-    where the evidence is not. A weight of zero is no prior.
-    """
-
-    typical: Any
-    weight: float
-
-    def penalty(self, amplitude: Array) -> Array:
-        """Return how far log p(a_m) is below its maximum, for each column."""
-        if self.weight == 0.0:
-            return jnp.zeros_like(amplitude)
-        ratio = self.typical / amplitude
-        return 0.5 * self.weight * (ratio - 1.0 - jnp.log(ratio))
-
-
-NO_AMPLITUDE_PRIOR = AmplitudePrior(1.0, 0.0)
-
-
 class GroupState(NamedTuple):
     """State of one group of columns: sites (c, N), learned parameters and log amplitudes (c,).
 
@@ -236,14 +214,10 @@ def better_parameters(
     return {name: better[name] for name in learned}, slopes
 
 
-def better_amplitude(weights: Weights, prior: AmplitudePrior = NO_AMPLITUDE_PRIOR) -> Array:
-    """Return the logarithm of the amplitude that maximises E log p(h_m | a_m) + log p(a_m).
-
-    It is the mean of E h^2 over the weights and those that the prior counts for.
-    """
+def better_amplitude(weights: Weights) -> Array:
+    """Return the logarithm of the amplitude that maximises E log p(h_m | a_m): the mean of E h^2."""
     square = jnp.sum(weights.mean**2, axis=1) + jnp.trace(weights.covariance, axis1=1, axis2=2)
-    total = square.astype(jnp.float64) + prior.weight * prior.typical
-    return jnp.log(total / (weights.mean.shape[1] + prior.weight))
+    return jnp.log(square.astype(jnp.float64) / weights.mean.shape[1])
 
 
 def _column_totals(

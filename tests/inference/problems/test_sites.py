@@ -17,14 +17,12 @@ from helpers.site_cases import (
     log_negative_binomial,
     slopes,
 )
-from sklearn.exceptions import ConvergenceWarning
 
 from srflvm import SRFLVM
 from srflvm.data.encoding import Layout
 from srflvm.inference.problems import sites
 from srflvm.inference.problems.sites import solve_sites
 from srflvm.likelihoods import Gaussian, NegativeBinomial, Ordinal, Poisson
-from srflvm.likelihoods.columns import OWN_UNITS
 from srflvm.model.evidence_layers import GroupPlan
 from srflvm.numerics.packed_symmetric import unpack
 
@@ -55,7 +53,7 @@ def test_solved_columns_are_at_a_maximum_in_weights_dispersion_and_amplitude():
         assert abs(ahead - behind) / 2e-4 < 1e-6
 
 
-def solved_column(likelihood, y, inputs, weight=0.0, n_rounds=150):
+def solved_column(likelihood, y, inputs, n_rounds=150):
     """Solve for one column at features [inputs, 1], from sites and parameters as a fit starts them."""
     layout = Layout.from_data(y[:, None], [(likelihood, np.array([0]))])
     resolved = layout.groups[0].likelihood
@@ -66,7 +64,7 @@ def solved_column(likelihood, y, inputs, weight=0.0, n_rounds=150):
     features = np.column_stack([inputs, np.ones(len(y))])[None]
     with jax.enable_x64(True):
         data, state = jax.tree.map(jnp.asarray, (data, state))
-        return solve_sites([GroupPlan(resolved, 1, 1, weight)], features, data, state, n_rounds)[0]
+        return solve_sites([GroupPlan(resolved, 1, 1)], features, data, state, n_rounds)[0]
 
 
 def test_no_constant_is_left_to_ordered_levels():
@@ -79,17 +77,6 @@ def test_no_constant_is_left_to_ordered_levels():
     assert abs(constant) < 0.05
     assert 2.0 < slope < 4.0
     np.testing.assert_allclose(np.exp(solved.state.log_amplitude[0]), slope**2 / 2, rtol=0.1)
-
-
-def test_a_column_that_the_features_hardly_tell_keeps_weights_only_with_a_prior_of_amplitudes():
-    random = np.random.RandomState(1)
-    inputs = random.normal(size=(60, 4))
-    y = random.normal(size=60)
-    without, with_prior = (
-        np.exp(solved_column(OWN_UNITS, y, inputs, weight).state.log_amplitude[0]) for weight in (0.0, 2.0)
-    )
-    assert without < 0.1
-    assert with_prior > 0.25
 
 
 @pytest.mark.parametrize("kind", ["counts", "gaussian"])
@@ -124,64 +111,3 @@ def test_large_tables_have_some_rows_to_compare_draws_and_few_anchors(monkeypatc
     model = SRFLVM(likelihood=likelihood, affine=True, init="pca", **options).fit(Y)
     assert numbers == [20, 20, 20, 20, 60]
     assert len(model._posterior.anchors) == 30
-
-
-def weakly_related_table(n_rows=40):
-    random = np.random.RandomState(2)
-    x = random.normal(size=n_rows)
-    codes = np.searchsorted([-0.5, 0.5], x + random.normal(size=n_rows)).astype(float)
-    Y = np.column_stack([x + 0.5 * random.normal(size=n_rows), codes, (x > 0.0).astype(float)])
-    Y[::6, 0] = Y[1::6, 1] = Y[2::6, 2] = np.nan
-    return Y
-
-
-LIKELIHOODS = {0: "gaussian", 1: "categorical", 2: "bernoulli"}
-
-
-@pytest.mark.parametrize("early_is_better", [False, True])
-def test_a_small_table_keeps_the_state_that_tells_hidden_entries_best(early_is_better, monkeypatch):
-    """What the entries of a row tell of each other decides, and not the bound."""
-    seen = []
-
-    def score(self, posterior):
-        seen.append(posterior)
-        return float(len(seen) == 1) if early_is_better else float(len(seen))
-
-    monkeypatch.setattr(sites.SiteProblem, "log_density_of_hidden", score)
-    model = SRFLVM(1, likelihood=LIKELIHOODS, affine=True, init="pca", random_state=0)
-    model.fit(weakly_related_table())
-    early, late = seen
-    chosen = early if early_is_better else late
-    np.testing.assert_array_equal(model._posterior.weights, chosen.weights)
-    assert model.n_iter_ > 100
-    first = model.elbo_history_[0]
-    assert (abs(model.elbo_ - first) < 1e-9 * abs(first)) == early_is_better
-    seen.clear()
-    with pytest.warns(ConvergenceWarning):
-        model.set_params(max_iter=3).fit(weakly_related_table())
-    assert not seen
-
-
-@pytest.mark.filterwarnings("ignore:.*no observed entry")
-def test_hidden_entries_are_told_by_the_others_of_their_rows(monkeypatch):
-    """Their log density is that of `score_entries`, which hides the same ones of the raw table."""
-    Y = weakly_related_table()
-    problems = []
-    scored = sites.SiteProblem.log_density_of_hidden
-
-    def keep(self, posterior):
-        problems.append(self)
-        return scored(self, posterior)
-
-    monkeypatch.setattr(sites.SiteProblem, "log_density_of_hidden", keep)
-    model = SRFLVM(1, likelihood=LIKELIHOODS | {1: "ordinal"}, affine=True, init="pca", random_state=0).fit(Y)
-    random = np.random.RandomState(0)
-    hidden = np.zeros(Y.shape, bool)
-    for columns in (each.columns for each in problems[0].layout.groups):
-        hidden[:, columns] = random.uniform(size=(len(Y), 1)) < 0.25
-    scores = model.score_entries(np.where(hidden, np.nan, Y), Y)
-    gaussian = problems[0].layout.groups[0]
-    total = np.nansum(scores[hidden]) + np.sum(hidden & ~np.isnan(Y), axis=0)[0] * np.log(
-        gaussian.units.scale[0]
-    )
-    np.testing.assert_allclose(scored(problems[0], model._posterior), total, rtol=1e-6)

@@ -121,10 +121,6 @@ class Problem(Protocol):
         """Return the embedding that a posterior gives to the rows of this process."""
         ...
 
-    def log_density_of_hidden(self, posterior: Any) -> float | None:
-        """Return the log density of some entries that a row's others tell, if every entry has a site."""
-        ...
-
     def information(self, bound: float) -> float:
         """Return how many nats the entries tell at a bound in the units of the data, at most one each.
 
@@ -255,9 +251,6 @@ class CompleteGaussianProblem:
     def embed(self, posterior: Any) -> Embedding:
         return posterior.embed_scores(self.working.scores)
 
-    def log_density_of_hidden(self, posterior: Any) -> float | None:
-        return None
-
     def in_data_units(self, bound: float) -> float:
         return bound - self.n_entries * np.log(self.working.columns.scale)
 
@@ -363,9 +356,6 @@ class MissingGaussianProblem:
 
     def embed(self, posterior: Any) -> Embedding:
         return posterior.embed(self.Y)
-
-    def log_density_of_hidden(self, posterior: Any) -> float | None:
-        return None
 
     def in_data_units(self, bound: float) -> float:
         return bound - self.n_entries * np.log(self.working.columns.scale)

@@ -27,15 +27,7 @@ from srflvm.inference.problems.gaussian import MOST_ANCHORS, CompleteGaussianPro
 from srflvm.likelihoods.base import Likelihood
 from srflvm.model.elbo import STEPS_PER_SWEEP, Settings, StartingPoint
 from srflvm.model.evidence_layers import GradientLayer, GroupPlan, SiteData, SiteLayer, affine_scales
-from srflvm.model.sites import (
-    DAMPING,
-    AmplitudePrior,
-    Function,
-    GroupState,
-    Slopes,
-    better_amplitude,
-    better_parameters,
-)
+from srflvm.model.sites import DAMPING, Function, GroupState, Slopes, better_amplitude, better_parameters
 from srflvm.numerics import packed_symmetric, site_regression
 from srflvm.numerics.bayesian_pca import LinearFactors
 from srflvm.numerics.features import cubature_points, layer_features
@@ -44,7 +36,6 @@ from srflvm.numerics.low_rank_fill import low_rank_fill
 from srflvm.numerics.site_regression import Sites
 from srflvm.parallel.communicator import Communicator
 from srflvm.posterior.chunks import Embedding
-from srflvm.posterior.scoring import entry_log_density
 from srflvm.posterior.sites import SitePosterior
 
 # Columns that a step of the fit visits, of each group.
@@ -65,15 +56,8 @@ _WAVE_VARIANCE = 0.05
 _LINEAR_FREQUENCY_SCALE = 0.5
 _SMALLEST_SCALE = 1e-2
 
-# Weights that the prior of amplitudes counts for, in tables.
-_AMPLITUDE_WEIGHT = 2.0
-
 # Rows kept as anchors with an affine part, which leads a search from afar to the optimum: fewer than without.
 _MOST_AFFINE_ANCHORS = 2000
-
-# Entries that are hidden to compare posteriors. One that nothing foretold is not to decide between them.
-_HIDDEN_SHARE = 0.25
-_SMALLEST_LOG_DENSITY = -10.0
 
 # Rows of features, over all cubature points, up to which uncertain latents are averaged over those points.
 _MOST_POINTS = 6000
@@ -148,9 +132,8 @@ class SiteProblem:
 
     @property
     def _plans(self) -> tuple[GroupPlan, ...]:
-        weight = _AMPLITUDE_WEIGHT if self.has_affine else 0.0
         return tuple(
-            GroupPlan(group.likelihood.of_channels, rows.y.shape[1], _batch_size(rows.y.shape[1]), weight)
+            GroupPlan(group.likelihood.of_channels, rows.y.shape[1], _batch_size(rows.y.shape[1]))
             for group, rows in self._groups
         )
 
@@ -336,21 +319,6 @@ class SiteProblem:
         """Return the embedding that a posterior gives to all rows."""
         return posterior.embed_encoded(self.encoded)
 
-    def log_density_of_hidden(self, posterior: Any) -> float | None:
-        """Return the log density of a random part of the entries, each told by what is left of its row.
-
-        The weights were found with all entries, so that only posteriors of the same data can be compared.
-        """
-        rng = np.random.RandomState(0)
-        kept, hidden = [], []
-        for group, rows in self._groups:
-            is_hidden = group.by_channel(rng.uniform(size=(self.n_rows, len(group.columns))) < _HIDDEN_SHARE)
-            seen = rows.observed & ~is_hidden
-            kept.append(rows._replace(y=np.where(seen, rows.y, np.nan), observed=seen))
-            hidden.append(rows._replace(observed=rows.observed & is_hidden))
-        values = entry_log_density(posterior, posterior.embed_encoded(tuple(kept)), hidden)
-        return float(np.nansum(np.maximum(values, _SMALLEST_LOG_DENSITY)))
-
     def _points(self, latents: Embedding, rng: np.random.RandomState) -> FloatArray:
         """Return cubature points of q(X), or one random draw for each row where there are many rows."""
         n_rows, n_latent = latents.mean.shape
@@ -418,12 +386,12 @@ def solve_sites(
     for plan, (rows, level), mine in zip(plans, data, GroupState.of_groups(state), strict=True):
         n_channels = plan.n_channels if columns is None else min(columns, plan.n_channels)
         with one_blas_thread():
-            solved.append(_solve_group(plan, flat, rows, level, mine, n_rounds, n_channels))
+            solved.append(_solve_group(plan.likelihood, flat, rows, level, mine, n_rounds, n_channels))
     return solved
 
 
 def _solve_group(
-    plan: GroupPlan,
+    likelihood: Likelihood,
     features: Array,
     rows: GroupRows,
     level: Array,
@@ -436,8 +404,7 @@ def _solve_group(
 
     def visit(batch: _Batch, state: GroupState) -> _Visit:
         some = rows.take_channels(batch.pick)
-        known = level[batch.pick][:, None] + rows.offset
-        return _visit(plan.likelihood, plan.amplitude_weight, features, some, known, state)
+        return _visit(likelihood, features, some, level[batch.pick][:, None] + rows.offset, state)
 
     for _ in range(n_rounds):
         visits = [visit(*pair) for pair in zip(batches, states, strict=True)]
@@ -495,26 +462,19 @@ def _agreed_states(batches: list[_Batch], visits: list[_Visit], before: list[Gro
     return [visit.state._replace(parameters={**visit.state.parameters, **shared}) for visit in visits]
 
 
-@partial(quickly_compiled, static_argnames=("likelihood", "amplitude_weight"))
+@partial(quickly_compiled, static_argnames="likelihood")
 def _visit(
-    likelihood: Likelihood,
-    amplitude_weight: float,
-    features: Array,
-    rows: GroupRows,
-    known: Array,
-    state: GroupState,
+    likelihood: Likelihood, features: Array, rows: GroupRows, known: Array, state: GroupState
 ) -> _Visit:
-    prior = AmplitudePrior(likelihood.typical_variance, amplitude_weight)
     weights, here = _posterior(features, known, state)
     local = likelihood.expectations(rows.y, here.total, here.variance, rows.arguments(state.parameters))
     value = jnp.sum(jnp.where(rows.observed, local.value, 0.0), axis=1, dtype=jnp.float64)
-    amplitude = jnp.exp(state.log_amplitude)
-    bound = value - weights.divergence(amplitude) - prior.penalty(amplitude)
+    bound = value - weights.divergence(jnp.exp(state.log_amplitude))
     better, slopes = better_parameters(likelihood, rows, here, state.parameters)
     updated = GroupState(
         sites=state.move_sites(here.target_sites(local, rows.observed), DAMPING["sites"]),
         parameters=better,
-        log_amplitude=better_amplitude(weights, prior),
+        log_amplitude=better_amplitude(weights),
     )
     updated = updated.centred(likelihood, weights.mean[:, -1])
     packed = packed_symmetric.pack_form(weights.covariance).astype(features.dtype)
