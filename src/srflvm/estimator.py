@@ -40,7 +40,6 @@ from srflvm.exceptions import (
 )
 from srflvm.inference import full_batch, linear, minibatch, stream
 from srflvm.inference.checkpoints import Checkpoints
-from srflvm.inference.components import automatic_components
 from srflvm.inference.facts import TrainingData
 from srflvm.inference.params import Params, check_finite
 from srflvm.inference.plan import (
@@ -55,7 +54,6 @@ from srflvm.likelihoods.columns import Choice, choose
 from srflvm.model import spectral
 from srflvm.model.elbo import cholesky_factor
 from srflvm.numerics.jit import in_float64
-from srflvm.numerics.matrix_factors import MatrixFactors
 from srflvm.parallel.communicator import Communicator, current
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.storage.model_file import StoredModel
@@ -376,10 +374,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Return the parameters with the number of components and the affine part decided."""
         n_components = params.n_components
         if n_components == "auto":
-            if params.is_linear:
-                n_components = max(1, MatrixFactors.affordable_components(data.n_rows, data.source.n_columns))
-            else:
-                n_components = automatic_components(data, np.random.RandomState(0))
+            n_components = linear.automatic_components(params, data, np.random.RandomState(0))
         return params.resolved(data.choice, int(n_components))
 
     def _fit(self, params: Params, data: TrainingData, communicator: Communicator) -> FitResult:

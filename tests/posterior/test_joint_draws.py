@@ -12,8 +12,8 @@ from srflvm.data.encoding import Group, GroupRows, Layout
 from srflvm.likelihoods import Gaussian
 from srflvm.likelihoods.base import Units
 from srflvm.numerics.features import jacobian, layer_features
-from srflvm.posterior import joint_draws, sites
-from srflvm.posterior.joint_draws import Chain, JointDraw
+from srflvm.posterior import joint_draws
+from srflvm.posterior.joint_draws import Chain, _Draw
 
 N_ROWS, N_LATENT, N_CHANNELS, NOISE = 6, 2, 3, 0.3
 
@@ -61,7 +61,7 @@ def test_the_chain_leaves_the_joint_distribution_as_it_is(fixed_noise):
     relative = 0.5 / random.gamma(0.5, size=1 + N_LATENT)
     spread = chain._prior_variances(relative)
     n_features = layer_features(np.zeros((1, N_LATENT)), chain.frequencies, chain.affine).shape[1]
-    state = JointDraw(
+    state = _Draw(
         random.standard_normal((N_ROWS, N_LATENT)),
         np.sqrt(spread) * random.standard_normal((n_features, N_CHANNELS)),
         parameters,
@@ -105,7 +105,7 @@ def test_steps_of_latents_of_an_affine_function_are_all_accepted():
     n_features = layer_features(np.zeros((1, N_LATENT)), chain.frequencies, chain.affine).shape[1]
     weights = random.standard_normal((n_features, N_CHANNELS))
     parameters = ({"log_noise": np.full(N_CHANNELS, np.log(NOISE))},)
-    state = JointDraw(random.standard_normal((N_ROWS, N_LATENT)), weights, parameters)
+    state = _Draw(random.standard_normal((N_ROWS, N_LATENT)), weights, parameters)
     fixed = chain._sites(chain._values(state), parameters)
     draws = []
     for _ in range(3000):
@@ -175,7 +175,7 @@ def test_draws_of_the_training_rows_are_joint(fitted, monkeypatch):
 def test_large_tables_have_no_chain(fitted, monkeypatch):
     table, imputer = fitted
     monkeypatch.setattr(joint_draws, "_MOST_PRODUCTS", 0)
-    monkeypatch.setattr(sites, "JointDraw", None)
+    monkeypatch.setattr(Chain, "draws", None)
     assert len(imputer.draw(table, n_draws=2, random_state=0)) == 2
 
 

@@ -1,7 +1,8 @@
-"""Fit of a model without waves: Gaussian columns that are linear in the latents, with exact missing entries.
+"""Linear models: the number of dimensions that a table has, and the fit of a model without waves.
 
-The posterior is that of a model with an affine part (`SitePosterior`) whose waves have no scale: it keeps one
-frequency, so that all that is told of frequencies has a value.
+Without waves Gaussian columns are linear in the latents, with exact missing entries. The posterior is that of a
+model with an affine part (`SitePosterior`) whose waves have no scale: it keeps one frequency, so that all that
+is told of frequencies has a value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from srflvm._typing import FloatArray
 from srflvm.data.compression import compress
 from srflvm.data.encoding import Columns, Layout
 from srflvm.exceptions import DataError
-from srflvm.inference.facts import TrainingData
+from srflvm.inference.facts import Survey, TrainingData
 from srflvm.inference.params import Params
 from srflvm.inference.plan import FitPlan
 from srflvm.inference.progress import Progress
@@ -24,6 +25,7 @@ from srflvm.inference.result import FitResult
 from srflvm.model.elbo import StartingPoint, initial_state
 from srflvm.model.evidence_layers import affine_scales
 from srflvm.numerics import packed_symmetric
+from srflvm.numerics.bayesian_pca import LinearFactors
 from srflvm.numerics.jit import one_blas_thread
 from srflvm.numerics.matrix_factors import MatrixFactors
 from srflvm.posterior.sites import SitePosterior
@@ -34,6 +36,43 @@ _MOST_ANCHORS = 2000
 
 # Columns whose covariances are packed at a time.
 _COLUMNS_AT_ONCE = 64
+
+_COUNTED_ROWS = 2000
+
+# Dimensions are counted in tables with at most so many columns. In wider ones, such as images, it costs as
+# much to find that some are not relevant as to fit them: they get a third as many as columns, within a bound.
+_COUNTED_COLUMNS = 64
+_MOST_IN_WIDE = 128
+
+# A dimension counts if what it explains, over all standardised columns, is more than this: the variance of
+# one column is 1.
+_SMALLEST_VARIANCE = 0.03
+
+
+def automatic_components(params: Params, data: TrainingData, rng: np.random.RandomState) -> int:
+    """Return how many dimensions a linear model finds relevant, and one more for what is not linear.
+
+    Never as many as there are columns: a model with so many could copy each of them. A model without waves
+    begins with as many as are affordable, and drops those that tell nothing.
+    """
+    if params.is_linear:
+        return max(1, MatrixFactors.affordable_components(data.n_rows, data.source.n_columns))
+    index = np.sort(rng.permutation(data.n_rows)[:_COUNTED_ROWS])
+    rows = data.source.take(index)
+    if np.isnan(rows).all(axis=0).any():
+        _, rows = Survey.of(data).draw_landmarks(data, _COUNTED_ROWS, rng)
+    data.choice.check(rows, data.names)
+    layout = Layout.from_data(rows, data.choice)
+    values = layout.working(layout.encode(rows))
+    n_columns = rows.shape[1]
+    most = max(1, min(n_columns - 1, len(rows) // 3))
+    if n_columns > _COUNTED_COLUMNS:
+        return min(most, n_columns // 3, _MOST_IN_WIDE)
+    if most == 1:
+        return 1
+    factors = LinearFactors.fit(values - np.nanmean(values, axis=0), most, rng)
+    relevant = int(np.sum(values.shape[1] * factors.relevance > _SMALLEST_VARIANCE))
+    return min(relevant + 1, most)
 
 
 def fit(plan: FitPlan, data: TrainingData, rng: np.random.RandomState) -> FitResult:

@@ -147,7 +147,7 @@ class Curves:
         """
         bent = np.flatnonzero(~self.is_plain)
         some = Curves(**{name: values[bent] for name, values in vars(self).items()})
-        outputs = tuple(np.array(part, np.float64) for part in (mean, variance, noise))
+        outputs = np.array(mean, np.float64), np.array(variance, np.float64), np.array(noise, np.float64)
         of_mean, of_function, of_noise = (part[..., bent] for part in outputs)
         first, whole = some.moments(of_mean, of_function + of_noise)
         of_means = np.minimum(some.variance_of_means(of_mean, of_function, of_noise), whole)

@@ -52,7 +52,7 @@ class Decoded:
         return self.latent_variance + self.weight_variance + self.noise_variance
 
 
-class IncompleteRows(NamedTuple):
+class _IncompleteRows(NamedTuple):
     """Those rows of a table that have missing entries, embedded.
 
     `rows` tells where they are; `values` (n, M) are raw, NaN where missing; `log_sizes` (n,) may be None.
@@ -285,7 +285,7 @@ class Posterior(abc.ABC):
         }
 
     def level_probabilities(
-        self, Y: FloatArray, log_sizes: FloatArray | None = None, incomplete: IncompleteRows | None = None
+        self, Y: FloatArray, log_sizes: FloatArray | None = None, incomplete: _IncompleteRows | None = None
     ) -> dict[int, FloatArray]:
         """Compute the probabilities (n, C) of the codes of each column that has levels, given raw rows.
 
@@ -326,17 +326,17 @@ class Posterior(abc.ABC):
 
     # ---- missing entries --------------------------------------------------------------------------
 
-    def embed_incomplete(self, Y: FloatArray, log_sizes: FloatArray | None = None) -> IncompleteRows:
+    def embed_incomplete(self, Y: FloatArray, log_sizes: FloatArray | None = None) -> _IncompleteRows:
         """Embed the raw rows that have missing entries."""
         index = np.flatnonzero(np.isnan(Y).any(axis=1))
         some = None if log_sizes is None else log_sizes[index]
         n_latent = self.frequencies.shape[1]
         nothing = Embedding(np.empty((0, n_latent)), np.empty((0, n_latent, n_latent)))
         embedding = self.embed(Y[index], some) if index.size else nothing
-        return IncompleteRows(index, Y[index], some, embedding)
+        return _IncompleteRows(index, Y[index], some, embedding)
 
     def fill_missing(
-        self, Y: FloatArray, log_sizes: FloatArray | None = None, incomplete: IncompleteRows | None = None
+        self, Y: FloatArray, log_sizes: FloatArray | None = None, incomplete: _IncompleteRows | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Return Y with missing entries at their predictive means, and the standard deviations there.
 

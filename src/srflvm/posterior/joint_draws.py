@@ -46,7 +46,7 @@ _VARIANCE_SCALE = 0.5
 _Parameters = tuple[dict[str, FloatArray], ...]
 
 
-class JointDraw(NamedTuple):
+class _Draw(NamedTuple):
     """One draw: latents (N, Q), weights (L, C), and the learned parameters of each group."""
 
     latents: FloatArray
@@ -70,10 +70,18 @@ class Chain(NamedTuple):
         n_features = 2 * len(self.frequencies) + self.frequencies.shape[1] + 1
         return n_rows * len(self.level) * n_features**2 <= _MOST_PRODUCTS
 
-    def draws(self, start: JointDraw, rng: np.random.RandomState) -> Iterator[JointDraw]:
-        """Yield draws without end, from the state of a fit."""
-        state, spread = start, self._prior_variances(np.ones(1 + self.frequencies.shape[1]))
-        fixed = self._sites(self._values(start), start.parameters)
+    def draws(
+        self, latents: FloatArray, weights: FloatArray, parameters: Any, rng: np.random.RandomState
+    ) -> Iterator[_Draw]:
+        """Yield draws without end, beginning at the latents, weights and learned parameters of a fit."""
+        learned: Any = tuple(
+            {name: np.asarray(value, np.float64) for name, value in own.items()} for own in parameters
+        )
+        state, spread = (
+            _Draw(latents, weights, learned),
+            self._prior_variances(np.ones(1 + self.frequencies.shape[1])),
+        )
+        fixed = self._sites(self._values(state), state.parameters)
         n_rounds = _FIRST_ROUNDS
         while True:
             for _ in range(n_rounds):
@@ -82,8 +90,8 @@ class Chain(NamedTuple):
             n_rounds = _ROUNDS_BETWEEN
 
     def _round(
-        self, state: JointDraw, spread: FloatArray, fixed: _Sites, rng: np.random.RandomState
-    ) -> tuple[JointDraw, FloatArray]:
+        self, state: _Draw, spread: FloatArray, fixed: _Sites, rng: np.random.RandomState
+    ) -> tuple[_Draw, FloatArray]:
         """Draw everything once."""
         sites = self._renewed(fixed, state)
         state = state._replace(latents=self._move_latents(state, sites, rng))
@@ -91,7 +99,7 @@ class Chain(NamedTuple):
         state = state._replace(parameters=self._draw_parameters(state, rng))
         return state, self._draw_spread(state.weights, rng)
 
-    def _values(self, state: JointDraw) -> FloatArray:
+    def _values(self, state: _Draw) -> FloatArray:
         """Return f (N, C) without offsets."""
         return self._features(state.latents) @ state.weights + self.level
 
@@ -108,7 +116,7 @@ class Chain(NamedTuple):
         ]
         return _Sites(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
-    def _renewed(self, fixed: _Sites, state: JointDraw) -> _Sites:
+    def _renewed(self, fixed: _Sites, state: _Draw) -> _Sites:
         """Return the sites with those of quadratic likelihoods at the present parameters."""
         target, precision = fixed.target.copy(), fixed.precision.copy()
         for group, rows, learned in zip(self.layout.groups, self.encoded, state.parameters, strict=True):
@@ -121,7 +129,7 @@ class Chain(NamedTuple):
 
     # ---- conditionals -----------------------------------------------------------------------------
 
-    def _move_latents(self, state: JointDraw, sites: _Sites, rng: np.random.RandomState) -> FloatArray:
+    def _move_latents(self, state: _Draw, sites: _Sites, rng: np.random.RandomState) -> FloatArray:
         """Make one Metropolis step of each row."""
         now = self._linearised(state.latents, state.weights, sites)
         noise = rng.standard_normal(state.latents.shape)
@@ -145,7 +153,7 @@ class Chain(NamedTuple):
         return _Linearised(log_density, mean, precision)
 
     def _draw_weights(
-        self, state: JointDraw, sites: _Sites, spread: FloatArray, rng: np.random.RandomState
+        self, state: _Draw, sites: _Sites, spread: FloatArray, rng: np.random.RandomState
     ) -> FloatArray:
         """Draw the weights (L, C) of all channels, given prior variances (L, C)."""
         features = self._features(state.latents)
@@ -159,7 +167,7 @@ class Chain(NamedTuple):
             weights[:, channel] = np.linalg.solve(root.T, np.linalg.solve(root, shift) + noise)
         return weights
 
-    def _draw_parameters(self, state: JointDraw, rng: np.random.RandomState) -> _Parameters:
+    def _draw_parameters(self, state: _Draw, rng: np.random.RandomState) -> _Parameters:
         f = self._values(state)
         return tuple(
             group.likelihood.draw_parameters(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from srflvm.numerics.jit import in_float64
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
 from srflvm.posterior.embedding import FrozenFunction
-from srflvm.posterior.joint_draws import Chain, JointDraw
+from srflvm.posterior.joint_draws import Chain
 
 _CHANNELS_AT_ONCE = 256
 
@@ -123,7 +124,9 @@ class SitePosterior(Posterior):
     def is_linear(self) -> bool:
         """Tell whether the function is linear in the latents, and its columns Gaussian in one group."""
         has_waves = not len(self.affine) or self.affine[0] > _NO_WAVES
-        return not has_waves and len(self.channel_likelihoods) == 1 and self.likelihoods[0].is_quadratic
+        return (
+            not has_waves and len(self.channel_likelihoods) == 1 and self.channel_likelihoods[0].is_quadratic
+        )
 
     def embed_encoded(self, encoded: tuple[GroupRows, ...]) -> Embedding:
         """Embed rows given by their channels."""
@@ -299,16 +302,12 @@ class SitePosterior(Posterior):
         self, chain: Chain, embedding: Embedding, Y: FloatArray, n_draws: int, rng: np.random.RandomState
     ) -> FloatArray:
         """Return copies of the training rows Y filled with draws of a chain."""
-        parameters = tuple(
-            {name: np.asarray(value, np.float64) for name, value in learned.items()}
-            for learned in self.parameters
-        )
-        draws = chain.draws(JointDraw(embedding.mean, self.weights, parameters), rng)
-        copies = np.empty((n_draws, *Y.shape))
-        for copy, draw in zip(copies, draws, strict=False):
+        draws = chain.draws(embedding.mean, self.weights, self.parameters, rng)
+        copies = []
+        for draw in islice(draws, n_draws):
             f = self.layer_features(draw.latents) @ draw.weights + self.level
-            copy[:] = np.where(np.isnan(Y), self._observe(f, chain.encoded, rng, draw.parameters), Y)
-        return copies
+            copies.append(np.where(np.isnan(Y), self._observe(f, chain.encoded, rng, draw.parameters), Y))
+        return np.stack(copies) if copies else np.empty((0, *Y.shape))
 
     def _draw_weights(self, rng: np.random.RandomState) -> FloatArray:
         """Draw all weights once, (L, C)."""

@@ -122,7 +122,7 @@ class Table:
     ids: Sequence[str] | None = None
     id_name: str = "id"
     notes: tuple[str, ...] = ()
-    original: Original | None = None
+    original: _Original | None = None
     warnings: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -177,7 +177,7 @@ class Table:
         return np.concatenate([np.isfinite(piece).sum(axis=1) for _, piece in pieces(self.rows)])
 
 
-class Original(Protocol):
+class _Original(Protocol):
     """File that a table was read from, which can be written again with its missing entries filled."""
 
     @property

@@ -356,7 +356,7 @@ class SiteProblem:
 
 
 @dataclass(frozen=True)
-class SolvedGroup:
+class _SolvedGroup:
     """State of one group at fixed features, and what follows from it for each channel.
 
     These are the weights' mean (c, L), their packed covariance (c, P), and what the channel adds to the bound
@@ -376,7 +376,7 @@ def solve_sites(
     state: dict[str, Any],
     n_rounds: int,
     columns: int | None = None,
-) -> list[SolvedGroup]:
+) -> list[_SolvedGroup]:
     """Solve for the sites of all groups at features (K, N, L), the constant included.
 
     If `columns` is given, only about the first so many of each group are solved for.
@@ -398,7 +398,7 @@ def _solve_group(
     mine: GroupState,
     n_rounds: int,
     n_channels: int,
-) -> SolvedGroup:
+) -> _SolvedGroup:
     batches = _batches(n_channels)
     states = [mine.take(batch.pick) for batch in batches]
 
@@ -417,7 +417,7 @@ def _solve_group(
     state, weights, packed, bound = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
     shared = {n: np.asarray(states[0].parameters[n]) for n, v in mine.parameters.items() if len(v) == 1}
     state = state._replace(parameters={**state.parameters, **shared})
-    return SolvedGroup(state, weights, packed, bound)
+    return _SolvedGroup(state, weights, packed, bound)
 
 
 class _Batch(NamedTuple):
@@ -502,7 +502,7 @@ def _sites_at(
     return here.target_sites(likelihood.pointwise(rows.y, here.total, rows.arguments(learned)), rows.observed)
 
 
-def _gradient_state(solved: list[SolvedGroup], dtype: np.dtype) -> State:
+def _gradient_state(solved: list[_SolvedGroup], dtype: np.dtype) -> State:
     """Return weights at their solved means, with the standard deviations that they have one by one."""
     size = solved[0].weights.shape[1]
     variances = [group.packed_covariance[:, :size] for group in solved]

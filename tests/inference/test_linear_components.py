@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 
 from srflvm import SRFLVM
-from srflvm.inference import components
-from srflvm.inference.components import automatic_components
+from srflvm.inference import linear as linear_models
+from srflvm.inference.linear import automatic_components
 from srflvm.likelihoods import Gaussian
 
 
 def found(Y, seed=0, **parameters):
     model = SRFLVM("auto", **parameters)
     data = model._training_data(model._params(), Y, None, None)
-    return automatic_components(data, np.random.RandomState(seed))
+    return automatic_components(model._params(), data, np.random.RandomState(seed))
 
 
 def linear(n_rows=200, n_columns=10, size=3, noise=0.3, seed=0):
@@ -77,20 +77,20 @@ def test_it_is_what_a_fit_uses(monkeypatch):
     assert model.n_components == "auto"
     assert model.embedding_.shape == (60, 4)
     # of large tables some rows are looked at
-    monkeypatch.setattr(components, "_MOST_ROWS", 50)
+    monkeypatch.setattr(linear_models, "_COUNTED_ROWS", 50)
     assert found(linear(2000)) == 4
 
 
 def test_wide_tables_get_a_third_as_many_dimensions_as_columns(monkeypatch):
     assert found(linear(300, 65)) == 21
     assert found(linear(30, 65)) == 10
-    monkeypatch.setattr(components, "_MOST_COMPONENTS", 8)
+    monkeypatch.setattr(linear_models, "_MOST_IN_WIDE", 8)
     assert found(linear(300, 65)) == 8
 
 
 @pytest.mark.parametrize("likelihood", ["auto", "gaussian", Gaussian(noise="column", scale="column")])
 def test_columns_that_are_empty_in_the_rows_that_are_looked_at_do_not_harm(monkeypatch, likelihood):
-    monkeypatch.setattr(components, "_MOST_ROWS", 50)
+    monkeypatch.setattr(linear_models, "_COUNTED_ROWS", 50)
     Y = linear(200)
     looked_at = np.random.RandomState(0).permutation(200)[:50]
     Y[looked_at, 4] = np.nan
