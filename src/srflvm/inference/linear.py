@@ -1,8 +1,8 @@
 """Linear models: the number of dimensions that a table has, and the fit of a model without waves.
 
-Without waves Gaussian columns are linear in the latents, with exact missing entries. The posterior is that of a
-model with an affine part (`SitePosterior`) whose waves have no scale: it keeps one frequency, so that all that
-is told of frequencies has a value.
+Without waves Gaussian columns are linear in the latents, with exact missing entries. The posterior is that of
+a model with an affine part (`SitePosterior`) whose waves have no scale: it keeps one frequency, so that all
+that is told of frequencies has a value.
 """
 
 from __future__ import annotations
