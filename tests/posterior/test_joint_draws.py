@@ -9,13 +9,14 @@ import pytest
 
 from srflvm import SRFLVM, SRFLVMImputer
 from srflvm.data.encoding import Group, GroupRows, Layout
-from srflvm.likelihoods import Gaussian
+from srflvm.likelihoods import Bernoulli, Gaussian
 from srflvm.likelihoods.base import Units
 from srflvm.numerics.features import jacobian, layer_features
 from srflvm.posterior import joint_draws
 from srflvm.posterior.joint_draws import Chain, _Draw
 
-N_ROWS, N_LATENT, N_CHANNELS, NOISE = 6, 2, 3, 0.3
+N_ROWS, N_LATENT, N_CHANNELS, NOISE = 6, 2, 3, 2.0
+GAUSSIAN = Gaussian(noise="column")
 
 
 @pytest.fixture
@@ -30,11 +31,11 @@ def layout_of(likelihood, n_channels):
     return Layout((group,), np.zeros(n_channels), None)
 
 
-def small_chain(observed):
+def small_chain(observed, likelihood=GAUSSIAN):
     random = np.random.RandomState(0)
     encoded = (GroupRows(np.zeros(observed.shape), observed, {}, np.zeros((N_ROWS, 1))),)
     return Chain(
-        layout=layout_of(Gaussian(noise="column"), N_CHANNELS),
+        layout=layout_of(likelihood, N_CHANNELS),
         encoded=encoded,
         frequencies=1.5 * random.standard_normal((3, N_LATENT)),
         affine=np.array([1.5, 1.0, 0.5]),
@@ -49,30 +50,31 @@ def batch_error(values, n_batches=30):
     return means.std(axis=0, ddof=1) / np.sqrt(n_batches)
 
 
-def test_the_chain_leaves_the_joint_distribution_as_it_is(fixed_noise):
+@pytest.mark.parametrize("likelihood", [GAUSSIAN, Bernoulli()], ids=lambda own: own.name)
+def test_the_chain_leaves_the_joint_distribution_as_it_is(likelihood, fixed_noise, monkeypatch):
     """Data drawn given the state, and the state given the data, keep the prior (Geweke's test).
 
     The variances relative to the fit are inverse gamma, of which the inverse has mean 1 and finite variance.
     """
     random = np.random.RandomState(1)
     observed = random.uniform(size=(N_ROWS, N_CHANNELS)) < 0.7
-    chain = small_chain(observed)
-    parameters = ({"log_noise": np.full(N_CHANNELS, np.log(NOISE))},)
-    relative = 0.5 / random.gamma(0.5, size=1 + N_LATENT)
-    spread = chain._prior_variances(relative)
+    chain = small_chain(observed, likelihood)
+    learned = {"log_noise": np.full(N_CHANNELS, np.log(NOISE))} if likelihood is GAUSSIAN else {}
+    spread = chain._prior_variances(np.ones(1 + N_LATENT))
+    if likelihood is not GAUSSIAN:  # certain entries and large variances would keep each other for long
+        monkeypatch.setattr(Chain, "_draw_spread", lambda *_: spread)
     n_features = layer_features(np.zeros((1, N_LATENT)), chain.frequencies, chain.affine).shape[1]
     state = _Draw(
         random.standard_normal((N_ROWS, N_LATENT)),
         np.sqrt(spread) * random.standard_normal((n_features, N_CHANNELS)),
-        parameters,
+        (learned,),
     )
     found = []
-    for _ in range(4000):
-        f = chain._values(state)
-        y = f + np.sqrt(NOISE) * random.standard_normal(f.shape)
+    for _ in range(5000):
+        y = likelihood.sample(chain._values(state), learned, random)
         rows = chain.encoded[0]._replace(y=np.where(observed, y, np.nan))
         chain = chain._replace(encoded=(rows,))
-        state, spread = chain._round(state, spread, chain._sites(f, parameters), random)
+        state, spread = chain._round(state, spread, random)
         shrink = spread / chain.amplitude
         standard = state.weights**2 / spread
         found.append(
@@ -91,9 +93,9 @@ def test_the_chain_leaves_the_joint_distribution_as_it_is(fixed_noise):
         )
     values = np.array(found)
     truth = np.array([0.0, 1.0, np.sqrt(2.0 / np.pi), np.exp(-1.0), 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    scores = (values.mean(axis=0) - truth) / batch_error(values)
-    assert np.abs(scores).max() < 4.5
-    assert batch_error(values).max() < 0.15  # so that the test can fail
+    errors = np.maximum(batch_error(values), 1e-9)
+    assert np.abs((values.mean(axis=0) - truth) / errors).max() < 4.0
+    assert errors.max() < 0.2  # so that the test can fail
 
 
 def test_steps_of_latents_of_an_affine_function_are_all_accepted():
@@ -106,11 +108,10 @@ def test_steps_of_latents_of_an_affine_function_are_all_accepted():
     weights = random.standard_normal((n_features, N_CHANNELS))
     parameters = ({"log_noise": np.full(N_CHANNELS, np.log(NOISE))},)
     state = _Draw(random.standard_normal((N_ROWS, N_LATENT)), weights, parameters)
-    fixed = chain._sites(chain._values(state), parameters)
     draws = []
     for _ in range(3000):
         before = state.latents
-        state = state._replace(latents=chain._move_latents(state, fixed, random))
+        state = state._replace(latents=chain._move_latents(state, random))
         assert np.all(state.latents != before)
         draws.append(state.latents)
     loadings = weights[6:8]

@@ -1,15 +1,15 @@
-"""Joint draws of the latents, weights and noises of training rows, by Gibbs sampling.
+"""Joint draws of the latents, weights and noises of training rows, by a Markov chain.
 
 q(X) and q(H) of a fit are independent, each about as narrow as if the other was known, and the noises are
 numbers. Filled tables that are drawn from them differ too little from each other for multiple imputation. A
 chain over all of them, given the rows that the model was fitted to, draws from their joint distribution.
-Frequencies are held. Entries whose log density is not quadratic in f are held at their Gaussian sites, with
-the precision and the target t = f + slope / precision that they have at the embedding. In turn,
+Frequencies are held. In turn,
 
-- x_n has the log density -|x|^2 / 2 - sum_m precision_nm (t_nm - f_m(x))^2 / 2, and makes a Metropolis step.
-  It is proposed from the Gaussian that f has if it is linear around the present x; for an affine function
-  that is the conditional itself, and every step is accepted;
-- h_m given X is Gaussian, a linear regression;
+- x_n makes a Metropolis step. With slopes s_m and precisions lambda_m of log p(y_m | f_m) at the present f it
+  is proposed from the Gaussian that it has if log p is quadratic in f, and f linear in x, around there. For
+  Gaussian entries and an affine function that is the conditional itself, and every step is accepted;
+- h_m makes one too, proposed from the regression with the same slopes and precisions: for Gaussian columns
+  again the conditional itself;
 - the likelihoods draw parameters that they know the conditional of, such as noises, given f;
 - the prior variances of the weights of the waves, and of those of each latent, are inverse gamma.
 """
@@ -36,8 +36,6 @@ _ROUNDS_BETWEEN = 10
 # Products of a round, N C L^2, up to which a chain is affordable. In larger tables weights are known so well
 # that it adds little.
 _MOST_PRODUCTS = 2e8
-
-_SMALLEST_PRECISION = 1e-8
 
 # The prior of a prior variance, relative to that of the fit, is inverse gamma with this shape and scale.
 _VARIANCE_SHAPE = 0.5
@@ -77,95 +75,120 @@ class Chain(NamedTuple):
         learned: Any = tuple(
             {name: np.asarray(value, np.float64) for name, value in own.items()} for own in parameters
         )
-        state, spread = (
-            _Draw(latents, weights, learned),
-            self._prior_variances(np.ones(1 + self.frequencies.shape[1])),
-        )
-        fixed = self._sites(self._values(state), state.parameters)
+        state = _Draw(latents, weights, learned)
+        spread = self._prior_variances(np.ones(1 + self.frequencies.shape[1]))
         n_rounds = _FIRST_ROUNDS
         while True:
             for _ in range(n_rounds):
-                state, spread = self._round(state, spread, fixed, rng)
+                state, spread = self._round(state, spread, rng)
             yield state
             n_rounds = _ROUNDS_BETWEEN
 
     def _round(
-        self, state: _Draw, spread: FloatArray, fixed: _Sites, rng: np.random.RandomState
+        self, state: _Draw, spread: FloatArray, rng: np.random.RandomState
     ) -> tuple[_Draw, FloatArray]:
         """Draw everything once."""
-        sites = self._renewed(fixed, state)
-        state = state._replace(latents=self._move_latents(state, sites, rng))
-        state = state._replace(weights=self._draw_weights(state, sites, spread, rng))
+        state = state._replace(latents=self._move_latents(state, rng))
+        state = state._replace(weights=self._move_weights(state, spread, rng))
         state = state._replace(parameters=self._draw_parameters(state, rng))
         return state, self._draw_spread(state.weights, rng)
+
+    def _features(self, latents: FloatArray) -> FloatArray:
+        return layer_features(latents, self.frequencies, self.affine)
 
     def _values(self, state: _Draw) -> FloatArray:
         """Return f (N, C) without offsets."""
         return self._features(state.latents) @ state.weights + self.level
 
-    def _features(self, latents: FloatArray) -> FloatArray:
-        return layer_features(latents, self.frequencies, self.affine)
-
-    # ---- sites ------------------------------------------------------------------------------------
-
-    def _sites(self, f: FloatArray, parameters: _Parameters) -> _Sites:
-        """Return the sites of all entries at f (N, C)."""
+    def _local(self, f: FloatArray, parameters: _Parameters) -> _Local:
+        """Return log p of all entries at f (N, C), its slopes and its precisions."""
         parts = [
-            _group_sites(group.likelihood, rows, learned, f[:, group.channels])
+            _group_local(group.likelihood, rows, learned, f[:, group.channels])
             for group, rows, learned in zip(self.layout.groups, self.encoded, parameters, strict=True)
         ]
-        return _Sites(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
+        return _Local(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
-    def _renewed(self, fixed: _Sites, state: _Draw) -> _Sites:
-        """Return the sites with those of quadratic likelihoods at the present parameters."""
-        target, precision = fixed.target.copy(), fixed.precision.copy()
-        for group, rows, learned in zip(self.layout.groups, self.encoded, state.parameters, strict=True):
-            if group.likelihood.is_quadratic:
-                at = np.zeros(rows.y.shape)
-                target[:, group.channels], precision[:, group.channels] = _group_sites(
-                    group.likelihood, rows, learned, at
-                )
-        return _Sites(target, precision)
+    # ---- latents ----------------------------------------------------------------------------------
 
-    # ---- conditionals -----------------------------------------------------------------------------
-
-    def _move_latents(self, state: _Draw, sites: _Sites, rng: np.random.RandomState) -> FloatArray:
+    def _move_latents(self, state: _Draw, rng: np.random.RandomState) -> FloatArray:
         """Make one Metropolis step of each row."""
-        now = self._linearised(state.latents, state.weights, sites)
+        now = self._around(state)
         noise = rng.standard_normal(state.latents.shape)
         root = np.swapaxes(np.linalg.cholesky(now.precision), 1, 2)
         proposed = now.mean + np.linalg.solve(root, noise[:, :, None])[:, :, 0]
-        then = self._linearised(proposed, state.weights, sites)
+        then = self._around(state._replace(latents=proposed))
         gain = then.log_density - now.log_density
         gain += then.log_proposal(state.latents) - now.log_proposal(proposed)
         is_accepted = np.log(rng.uniform(size=len(gain))) < gain
         return np.where(is_accepted[:, None], proposed, state.latents)
 
-    def _linearised(self, latents: FloatArray, weights: FloatArray, sites: _Sites) -> _Linearised:
-        """Return the log density of latents, and the Gaussian that it is if f is linear around them."""
-        residual = sites.target - self._features(latents) @ weights - self.level
-        slopes = jacobian(self.frequencies, weights[:-1], latents, self.affine)
-        weighted = slopes * sites.precision[:, None, :]
+    def _around(self, state: _Draw) -> _Around:
+        """Return the log density of the latents, and the Gaussian from which the next are proposed."""
+        latents = state.latents
+        local = self._local(self._values(state), state.parameters)
+        slopes = jacobian(self.frequencies, state.weights[:-1], latents, self.affine)
+        weighted = slopes * local.precision[:, None, :]
         precision = np.eye(latents.shape[1]) + weighted @ np.swapaxes(slopes, 1, 2)
-        gradient = np.einsum("nqc,nc->nq", weighted, residual) - latents
+        gradient = np.einsum("nqc,nc->nq", slopes, local.slope) - latents
         mean = latents + np.linalg.solve(precision, gradient[:, :, None])[:, :, 0]
-        log_density = -0.5 * (np.sum(latents**2, axis=1) + np.sum(sites.precision * residual**2, axis=1))
-        return _Linearised(log_density, mean, precision)
+        log_density = np.sum(local.value, axis=1) - 0.5 * np.sum(latents**2, axis=1)
+        return _Around(log_density, mean, precision)
 
-    def _draw_weights(
-        self, state: _Draw, sites: _Sites, spread: FloatArray, rng: np.random.RandomState
-    ) -> FloatArray:
-        """Draw the weights (L, C) of all channels, given prior variances (L, C)."""
+    # ---- weights ----------------------------------------------------------------------------------
+
+    def _move_weights(self, state: _Draw, spread: FloatArray, rng: np.random.RandomState) -> FloatArray:
+        """Make one Metropolis step of the weights of each channel, given prior variances (L, C)."""
         features = self._features(state.latents)
-        weights = np.empty((features.shape[1], len(self.level)))
-        for channel, precision in enumerate(sites.precision.T):
-            weighted = features * precision[:, None]
-            system = weighted.T @ features + np.diag(1.0 / spread[:, channel])
+        now = self._regression(features, state.weights, spread, state.parameters, self._every_channel)
+        noise = rng.standard_normal(state.weights.shape)
+        steps = [np.linalg.solve(root.T, own) for root, own in zip(now.roots, noise.T, strict=True)]
+        proposed = now.means + np.stack(steps, axis=1)
+        uncertain = self._channels_not_quadratic
+        if uncertain.size:
+            then = self._regression(features, proposed, spread, state.parameters, uncertain)
+            gain = then.log_density - now.log_density[uncertain]
+            gain += then.log_proposal(state.weights[:, uncertain])
+            gain -= now.take(uncertain).log_proposal(proposed[:, uncertain])
+            refused = uncertain[np.log(rng.uniform(size=uncertain.size)) >= gain]
+            proposed[:, refused] = state.weights[:, refused]
+        return proposed
+
+    def _regression(
+        self,
+        features: FloatArray,
+        weights: FloatArray,
+        spread: FloatArray,
+        parameters: _Parameters,
+        channels: np.ndarray,
+    ) -> _Regression:
+        """Return the log density of the weights of some channels, and the Gaussians of the next proposals."""
+        local = self._local(features @ weights + self.level, parameters)
+        roots, means, log_density = [], [], []
+        for channel in channels:
+            own, prior = weights[:, channel], spread[:, channel]
+            system = (features * local.precision[:, channel, None]).T @ features + np.diag(1.0 / prior)
             root = np.linalg.cholesky(system)
-            shift = weighted.T @ (sites.target[:, channel] - self.level[channel])
-            noise = rng.standard_normal(len(shift))
-            weights[:, channel] = np.linalg.solve(root.T, np.linalg.solve(root, shift) + noise)
-        return weights
+            gradient = features.T @ local.slope[:, channel] - own / prior
+            roots.append(root)
+            means.append(own + np.linalg.solve(root.T, np.linalg.solve(root, gradient)))
+            log_density.append(np.sum(local.value[:, channel]) - 0.5 * np.sum(own**2 / prior))
+        return _Regression(np.stack(roots), np.stack(means, axis=1), np.array(log_density))
+
+    @property
+    def _every_channel(self) -> np.ndarray:
+        return np.arange(len(self.level))
+
+    @property
+    def _channels_not_quadratic(self) -> np.ndarray:
+        """Return the channels whose proposals are not their conditionals."""
+        parts = [
+            self._every_channel[group.channels]
+            for group in self.layout.groups
+            if not group.likelihood.is_quadratic
+        ]
+        return np.concatenate([np.zeros(0, int), *parts])
+
+    # ---- parameters and prior variances -----------------------------------------------------------
 
     def _draw_parameters(self, state: _Draw, rng: np.random.RandomState) -> _Parameters:
         f = self._values(state)
@@ -197,14 +220,15 @@ class Chain(NamedTuple):
         return of_features[:, None] * self.amplitude
 
 
-class _Sites(NamedTuple):
-    """Targets and precisions (N, C) of all entries, without known terms; zero where nothing is observed."""
+class _Local(NamedTuple):
+    """Log p of all entries, its slopes and its precisions (N, C); zero where nothing is observed."""
 
-    target: FloatArray
+    value: FloatArray
+    slope: FloatArray
     precision: FloatArray
 
 
-class _Linearised(NamedTuple):
+class _Around(NamedTuple):
     """Log density (n,) of latents, and mean (n, Q) and precision (n, Q, Q) of the next proposal."""
 
     log_density: FloatArray
@@ -218,21 +242,36 @@ class _Linearised(NamedTuple):
         return 0.5 * (np.linalg.slogdet(self.precision)[1] - square)
 
 
-def _group_sites(
+class _Regression(NamedTuple):
+    """Cholesky roots (c, L, L) of precisions and means (L, c) of proposals, and log densities (c,)."""
+
+    roots: FloatArray
+    means: FloatArray
+    log_density: FloatArray
+
+    def take(self, channels: np.ndarray) -> _Regression:
+        """Return those of some channels."""
+        return _Regression(self.roots[channels], self.means[:, channels], self.log_density[channels])
+
+    def log_proposal(self, weights: FloatArray) -> FloatArray:
+        """Return the log densities of proposing weights (L, c), up to a constant."""
+        standard = np.einsum("cij,ic->jc", self.roots, weights - self.means)
+        logs = np.log(np.diagonal(self.roots, axis1=1, axis2=2))
+        return np.sum(logs, axis=1) - 0.5 * np.sum(standard**2, axis=0)
+
+
+def _group_local(
     likelihood: Likelihood, rows: GroupRows, learned: dict[str, Any], f: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return targets and precisions (N, c) of the entries of a group at f without offsets."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return log p, slopes and precisions (N, c) of the entries of a group at f without offsets."""
     filled = rows.filled()
     with in_float64():
-        terms = _slopes(likelihood.of_channels, filled.y, f + rows.offset, {**filled.constants, **learned})
-        slope, curvature = map(np.asarray, terms)
-    precision = np.maximum(curvature, _SMALLEST_PRECISION)
-    observed = rows.observed
-    return np.where(observed, f + slope / precision, 0.0), np.where(observed, precision, 0.0)
+        terms = _pointwise(likelihood.of_channels, filled.y, f + rows.offset, {**filled.constants, **learned})
+        value, slope, precision = (np.where(rows.observed, np.asarray(part), 0.0) for part in terms)
+    return value, slope, np.maximum(precision, 0.0)
 
 
 @partial(quickly_compiled, static_argnames="likelihood")
-def _slopes(likelihood: Likelihood, y: Any, f: Any, parameters: Any) -> tuple[Any, Any]:
-    """Return the slope of log p in f, and minus its derivative."""
+def _pointwise(likelihood: Likelihood, y: Any, f: Any, parameters: Any) -> tuple[Any, Any, Any]:
     local = likelihood.pointwise(y, f, parameters)
-    return local.slope, local.precision
+    return local.value, local.slope, local.precision
