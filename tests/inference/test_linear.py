@@ -1,10 +1,13 @@
 """Models without waves: fits of wide arrays, what their methods answer, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from srflvm import SRFLVM, DataError, load
+from srflvm.likelihoods import Gaussian
 from srflvm.numerics import matrix_factors
 from srflvm.numerics.matrix_factors import MatrixFactors
 
@@ -129,3 +132,21 @@ def test_an_interrupted_fit_keeps_what_it_has():
     found = model(callbacks=[interrupt], tol=0.0).fit(wide()[1])
     assert found.interrupted_
     assert found.n_iter_ == 2
+
+
+def test_transformed_columns_are_fitted_and_filled_by_their_transforms():
+    """A model of e^y through logarithms is that of y, and its intervals are transformed back."""
+    _, seen = wide(80, 12)
+    logs = (seen - np.nanmean(seen, axis=0)) / np.nanstd(seen, axis=0)
+    plain = Gaussian(noise="column", scale="column", resolution=(0.0,) * 12)
+    of_logs = model(likelihood=plain, n_components=5).fit(logs)
+    found = model(likelihood=replace(plain, transform="log"), n_components=5).fit(np.exp(logs))
+    np.testing.assert_allclose(np.abs(found.embedding_), np.abs(of_logs.embedding_), atol=1e-3)
+    ends, expected = found.interval(np.exp(logs)), of_logs.interval(logs)
+    missing = np.isnan(seen)
+    inside = missing & (np.exp(expected[1]) < np.nanmax(np.exp(logs), axis=0))
+    for end, other in zip(ends, expected, strict=True):
+        np.testing.assert_allclose(np.log(end[inside]), other[inside], atol=2e-3)
+    filled = found.impute(np.exp(logs))
+    assert np.all((filled > ends[0])[missing])
+    assert np.all((filled < ends[1])[missing])

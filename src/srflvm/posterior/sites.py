@@ -132,10 +132,15 @@ class SitePosterior(Posterior):
         """Embed rows given by their channels."""
         if not self.is_linear:
             return super().embed_encoded(encoded)
-        group = self.layout.groups[0]
-        noise = group.likelihood.natural_parameters(self.parameters[0], group.units)["noise_variance"]
-        precision = np.broadcast_to(group.units.scale**2 / noise, self.level.shape)
+        precision = 1.0 / np.broadcast_to(self._noise_of_linear, self.level.shape)
         return _embed_linear(self.function, encoded[0].y - self.level, precision)
+
+    @property
+    def _noise_of_linear(self) -> FloatArray:
+        """Return the noise variances of the channels of a linear function."""
+        group = self.layout.groups[0]
+        found = group.likelihood.straight.natural_parameters(self.parameters[0], group.units)
+        return found["noise_variance"] / group.units.scale**2
 
     # ---- decoding ---------------------------------------------------------------------------------
 
@@ -176,20 +181,20 @@ class SitePosterior(Posterior):
     def _decode_rows(
         self, latents: FloatArray, cholesky: FloatArray | None, encoded: tuple[GroupRows, ...]
     ) -> Decoded:
-        if self.is_linear:
+        # moments of transformed columns are not linear in those of their channels
+        if self.is_linear and not self.layout.groups[0].likelihood.transforms:
             return self._decode_linear(latents, cholesky)
         return Decoded(*self._by_chunks(self._decode_chunk, latents, cholesky, encoded))
 
     def _decode_linear(self, latents: FloatArray, cholesky: FloatArray | None) -> Decoded:
         group = self.layout.groups[0]
         mean, of_latents, of_weights = _linear_moments(self.function, latents, cholesky)
-        noise = group.likelihood.natural_parameters(self.parameters[0], group.units)["noise_variance"]
         square = group.units.scale**2
         return Decoded(
             group.units.location + group.units.scale * mean,
             square * of_latents,
             square * of_weights,
-            np.broadcast_to(noise, mean.shape),
+            np.broadcast_to(square * self._noise_of_linear, mean.shape),
         )
 
     def _by_chunks(
