@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from srflvm.exceptions import DataError
-from srflvm.likelihoods import LIKELIHOODS, Bernoulli, Binomial, Gaussian, Multinomial, Ordinal, Poisson
+from srflvm.likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Gaussian,
+    Multinomial,
+    Ordinal,
+    Poisson,
+)
 from srflvm.likelihoods.columns import INFERENCES, Choice, as_likelihood, check_likelihood, choose
 
 
@@ -82,3 +91,19 @@ def test_routes_need_a_form():
     assert [binary.route(inference) for inference in INFERENCES[1:]] == list(INFERENCES[1:])
     with pytest.raises(ValueError, match="'ordinal' has none"):
         mixed.route("polya_gamma")
+
+
+def test_programs_are_compiled_for_channels_of_the_same_class():
+    """Numbers of columns are left out; what a class of its own computes stays."""
+
+    class Own(Gaussian):
+        """A likelihood of a user."""
+
+    recorded = Gaussian("column", "column", (0.1, 0.2))
+    assert recorded.of_channels == Gaussian("column", "column", (0.3, 0.4)).of_channels
+    assert recorded.of_channels != Gaussian().of_channels
+    assert type(Own("column", "column", (0.1,)).of_channels) is Own
+    one, other = (Categorical((3,), order).of_channels for order in ((0, 1, 2), (2, 0, 1)))
+    assert one == other
+    assert type(one) is Categorical
+    assert Ordinal(n_levels=3).of_channels == Ordinal(n_levels=3)

@@ -101,7 +101,7 @@ class Gaussian(Likelihood):
 
     @property
     def of_channels(self) -> Gaussian:
-        return Gaussian(noise=self.noise)
+        return replace(self, scale="shared", resolution=None, transform=None, curves=None)
 
     @property
     def has_own_units(self) -> bool:

@@ -225,8 +225,8 @@ class Categorical(Bernoulli):
         return self.n_categories is not None
 
     @property
-    def of_channels(self) -> Bernoulli:
-        return Bernoulli()
+    def of_channels(self) -> Categorical:
+        return replace(self, n_categories=None, stick_order=None)
 
     def check(self, Y: FloatArray, columns: Sequence[str]) -> None:
         check_counts(Y, columns, "categorical")
