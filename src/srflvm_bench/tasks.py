@@ -26,11 +26,10 @@ IN_THE_PLANE = "G-OURS, 2 components"
 SAME_SIZE = "G-OURS, 50 frequencies"  # as many as RFLVM has
 MANY_SWEEPS = "G-OURS, 200 sweeps"
 LONG_CHAIN = "G-RFLVM, 4000 sweeps"
-IMPUTER = "SRFLVMImputer"  # at its defaults
+IMPUTER = "SRFLVMImputer"  # at its defaults: its tasks have no settings
 _PAPERS_MODEL = {"affine": False}  # which the imputer does not have by default
 _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     IN_THE_PLANE: ("G-OURS", {"n_components": 2} | _PAPERS_MODEL),
-    IMPUTER: ("G-OURS", {}),
     SAME_SIZE: ("G-OURS", {"n_frequencies": 50}),
     MANY_SWEEPS: ("G-OURS", {"max_iter": 200}),
     LONG_CHAIN: ("G-RFLVM", {"n_burn": 2000, "n_samples": 2000}),
@@ -144,6 +143,8 @@ def task(
     """Return a fit of a system of `srflvm_bench.baselines`, with settings beyond its own."""
     if system in IMPUTERS:
         return Task(kind, data, system, quick=quick, **rest)
+    if system == IMPUTER:
+        return Task(kind, data, system, quick=quick, path=SYSTEMS["G-OURS"].path, **rest)
     base, varied = _VARIANTS.get(system, (system, {}))
     own, few = SYSTEMS[base], _QUICK_SETTINGS.get(base, {}) if quick else {}
     settings = {**own.settings, **varied, **settings, **few}

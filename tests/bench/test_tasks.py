@@ -5,7 +5,7 @@ import pytest
 from srflvm_bench import paper
 from srflvm_bench.baselines import SYSTEMS
 from srflvm_bench.baselines.rflvm import RFLVM
-from srflvm_bench.tasks import TABLE1_DATA, TABLE1_SYSTEMS, plan
+from srflvm_bench.tasks import IMPUTER, TABLE1_DATA, TABLE1_SYSTEMS, plan, task
 
 
 def test_plans_and_paper():
@@ -27,3 +27,12 @@ def test_the_plan_of_weights():
     tasks = plan("weights", seeds=1)
     assert {task.settings["inference"] for task in tasks if "bernoulli" in task.data} >= {"sites", "gradient"}
     assert len({task.key for task in tasks}) == len(tasks)
+
+
+def test_the_default_imputer_is_a_system_of_its_own_beside_the_papers_model():
+    """Table 4 keeps the model without an affine part, and its fits are told apart from the imputer's."""
+    imputer = task("imputation", "digits", IMPUTER, share=0.1)
+    assert imputer.settings == {}
+    (papers,) = plan("table4", seeds=1, quick=True, only=["G-OURS"])[:1]
+    assert papers.settings["affine"] is False
+    assert imputer.key != task("imputation", "digits", "G-OURS", share=0.1).key
