@@ -187,9 +187,9 @@ def measures() -> list[Measure]:
     lonely = modules_with_one_importer(modules, graph)
     return [
         Measure("entries directly in src/srflvm", 22, entries),
-        Measure("depth of the longest chain of imports", 14, longest_chain(graph)),
-        Measure("public functions and classes at top level", 330, names),
-        Measure("modules with exactly one importer", 34, lonely),
+        Measure("depth of the longest chain of imports", 15, longest_chain(graph)),
+        Measure("public functions and classes at top level", 345, names),
+        Measure("modules with exactly one importer", 35, lonely),
         Measure("files that a fit of complete Gaussian data passes through", 25, files_of_a_fit()),
         Measure("imports of private names from another package", 0, private_imports(modules)),
     ]

@@ -87,6 +87,7 @@ class GradientBlock:
 
     If the block `carries` entries, the objective returns the bound and their next values: statistics that
     each evaluation brings up to date in closed form, without a gradient. They are kept if all is finite.
+    The program of a block that `is_heavy` is compiled to run fast, all others to be compiled fast.
     """
 
     name: str
@@ -94,6 +95,7 @@ class GradientBlock:
     objective: Objective
     n_steps: int = 1
     carries: tuple[str, ...] = ()
+    is_heavy: bool = False
 
     def init(self, state: State) -> _GradientMemory:
         """Return the memory of a block that has not made a step."""
@@ -166,6 +168,7 @@ def _climb_steps(
 
 
 _climb = quickly_compiled(_climb_steps, static_argnames=("group",))
+_climb_heavy = jax.jit(_climb_steps, static_argnames=("group",))
 
 
 def _all_finite(tree: Any) -> Array:
@@ -378,7 +381,8 @@ def _sweep(model: Model, key: Array, number: int, carry: Carry, data: Any, rate:
             state, new, outcome = _solve(first, group_key, state, data)
         else:
             remembered = carry.memories[len(memories) : len(memories) + len(group)]
-            state, new, outcome = _climb(group, group_key, state, remembered, data, rate)
+            climb = _climb_heavy if first.is_heavy else _climb
+            state, new, outcome = climb(group, group_key, state, remembered, data, rate)
         memories.extend(new)
         outcomes.append((first, outcome))
     climbed = [float(outcome.bound) for block, outcome in outcomes if isinstance(block, GradientBlock)]

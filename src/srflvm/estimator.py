@@ -40,7 +40,7 @@ from srflvm.exceptions import (
 )
 from srflvm.inference import full_batch, linear, minibatch, stream
 from srflvm.inference.checkpoints import Checkpoints
-from srflvm.inference.facts import TrainingData
+from srflvm.inference.facts import DataFacts, TrainingData
 from srflvm.inference.params import Params, check_finite
 from srflvm.inference.plan import (
     FitKind,
@@ -462,8 +462,10 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         params = self._params()
         choice = choose(params.likelihood, n_columns, None)
         n_components = 2 if params.n_components == "auto" else int(params.n_components)
-        params, is_plain = params.resolved(choice, n_components), choice.is_plain_gaussian
-        return Memory.of_fit(params, FitKind.of(params, is_plain, holes), n_rows, n_columns, current())
+        params = params.resolved(choice, n_components)
+        first_missing = (0, 0) if holes else None
+        facts = DataFacts(n_rows, n_columns, True, choice.is_plain_gaussian, first_missing)
+        return Memory.of_fit(params, FitKind.of(params, facts), n_rows, n_columns, current())
 
     def transform(self, Y: Any, return_std: bool = False, *, mask: Any = None, sizes: Any = None):
         """Embed rows, each on its own: the answer does not depend on the other rows given.

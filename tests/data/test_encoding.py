@@ -9,6 +9,7 @@ from helpers.model_files import made_up, read, write
 from srflvm import SRFLVM, load
 from srflvm.data.encoding import GroupRows, Layout
 from srflvm.likelihoods import Bernoulli, Categorical, Gaussian, NegativeBinomial, Poisson
+from srflvm.numerics.weight_covariances import PackedCovariances
 
 # ---- columns and channels -------------------------------------------------------------------------
 
@@ -170,9 +171,8 @@ def test_rows_are_drawn_with_the_sizes_that_the_data_have(latents):
     np.testing.assert_allclose(np.log(model.size_factors_), model._posterior.layout.log_sizes(Y))
     # a model with the same function at all latents, so that only sizes differ
     posterior = model._posterior
-    model._posterior = replace(
-        posterior, weights=0.0 * posterior.weights, packed_covariance=0.0 * posterior.packed_covariance
-    )
+    nothing = PackedCovariances(0.0 * posterior.covariance.packed)
+    model._posterior = replace(posterior, weights=0.0 * posterior.weights, covariance=nothing)
     drawn = model.sample(4000, latents=latents, random_state=0)
     totals, seen = drawn.sum(axis=1), Y.sum(axis=1)
     assert np.std(np.log(totals + 0.5)) == pytest.approx(np.std(np.log(seen + 0.5)), rel=0.1)
@@ -197,7 +197,7 @@ def test_files_of_version_3_have_the_method_that_followed_from_the_means(tmp_pat
     model.save(path)
     header, tensors = read(path)
     del header["model"]["size_method"], tensors["fitted.size_factors_"]
-    del header["model"]["has_affine"], header["model"]["columns"]
+    del header["model"]["has_affine"], header["model"]["columns"], header["model"]["shares_basis"]
     del header["model"]["fitted"]["n_components_"]
     write(path, header | {"schema_version": 3}, tensors)
     loaded = load(path)

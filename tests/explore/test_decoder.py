@@ -17,6 +17,7 @@ from helpers.model_files import (
 from srflvm.explore.decoder import Decoder
 from srflvm.likelihoods import Gaussian
 from srflvm.numerics import packed_symmetric
+from srflvm.numerics.weight_covariances import PackedCovariances
 
 TOLERANCE = 1e-4
 
@@ -100,8 +101,8 @@ def test_the_noise_of_rounded_columns_is_in_the_page(tmp_path):
 
 def test_covariances_that_rounding_would_change_are_not_rounded(tmp_path):
     model = copy.copy(made_up(rows_of_each_kind()["poisson"], likelihood="poisson"))
-    wide = model._posterior.packed_covariances * 30.0
-    model._posterior = replace(model._posterior, packed_covariance=wide)
+    wide = PackedCovariances(model._posterior.covariance.packed * 30.0)
+    model._posterior = replace(model._posterior, covariance=wide)
     payload, *_ = assert_scripts_decode_as_python(model, tmp_path / "page.html")
     assert payload["decoder"]["covariances"]["values"]["type"] == "float32"
 
@@ -119,7 +120,7 @@ def with_affine_part(model, spread=0.1):
     changed._posterior = replace(
         posterior,
         weights=0.5 * random.standard_normal((size, n_channels)),
-        packed_covariance=packed.astype(np.float32),
+        covariance=PackedCovariances(packed.astype(np.float32)),
         affine=random.uniform(0.3, 1.5, 1 + n_latent),
     )
     return changed
@@ -158,12 +159,12 @@ def test_the_share_left_of_the_prior_variance_is_one_for_the_prior(tmp_path):
     posterior = model._posterior
     prior = posterior.amplitude[:, None, None] * np.eye(len(posterior.weights))
     packed = np.asarray(packed_symmetric.pack_form(prior))
-    model._posterior = replace(posterior, packed_covariance=packed.astype(np.float32))
+    model._posterior = replace(posterior, covariance=PackedCovariances(packed.astype(np.float32)))
     model.explore(tmp_path / "page.html")
     points = np.array([[0.0, 0.0, 0.0], [1.0, -2.0, 0.5], [30.0, 40.0, -50.0]])
     found = decoded_by_scripts(payload_in(tmp_path / "page.html"), points)["uncertainty"]
     np.testing.assert_allclose(found, 1.0, rtol=1e-6)
-    halved = replace(posterior, packed_covariance=(0.5 * packed).astype(np.float32))
+    halved = replace(posterior, covariance=PackedCovariances((0.5 * packed).astype(np.float32)))
     model._posterior = halved
     model.explore(tmp_path / "page.html")
     found = decoded_by_scripts(payload_in(tmp_path / "page.html"), points)["uncertainty"]

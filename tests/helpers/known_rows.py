@@ -12,6 +12,7 @@ from scipy.stats import nbinom, norm
 from srflvm.data.encoding import Columns, Group, Layout
 from srflvm.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Units
 from srflvm.numerics.packed_symmetric import pack_form
+from srflvm.numerics.weight_covariances import PackedCovariances
 from srflvm.posterior.embedding import embed_rows
 from srflvm.posterior.sites import SitePosterior
 
@@ -66,7 +67,7 @@ def known_model(n_latent):
         anchor_scores=random.normal(size=(20, 7)),
         table=Layout(groups, np.ones(7)),
         weights=weights,
-        packed_covariance=packed,
+        covariance=PackedCovariances(packed),
         level=level,
         amplitude=np.ones(7),
         parameters=PARAMETERS,
@@ -126,6 +127,6 @@ def scipy_optima():
 def embedded(*starts, rows=slice(None), certain=True):
     """Embed rows from three starts (n, Q), with the weights certain or not."""
     posterior, _, _, raw, sizes = known_model(starts[0].shape[1])
-    function = posterior.function._replace(packed_covariance=None) if certain else posterior.function
+    function = posterior.function._replace(covariance=None) if certain else posterior.function
     filled = tuple(group.filled() for group in posterior.layout.encode(raw[rows], sizes[rows]))
     return embed_rows(posterior.channel_likelihoods, function, filled, np.stack(starts, axis=1))

@@ -23,6 +23,7 @@ from srflvm.likelihoods import Binomial, Gaussian, StudentT
 from srflvm.likelihoods.columns import choose
 from srflvm.model import elbo
 from srflvm.numerics import packed_symmetric
+from srflvm.numerics.weight_covariances import PackedCovariances
 from srflvm.parallel.communicator import Communicator
 from srflvm.posterior.chunks import Embedding
 from srflvm.posterior.sites import SitePosterior
@@ -103,7 +104,7 @@ def made_up_posterior(problem, latents, learned, random):
         anchor_scores=problem.working.scores,
         table=problem.layout,
         weights=0.5 * random.standard_normal((11, n_channels)),
-        packed_covariance=packed.astype(np.float32),
+        covariance=PackedCovariances(packed.astype(np.float32)),
         level=np.concatenate(problem.levels),
         amplitude=random.uniform(0.5, 2.0, n_channels),
         parameters=learned,

@@ -177,7 +177,7 @@ def test_sums_of_gaussian_columns_with_missing_entries_give_each_column_its_own_
         np.testing.assert_allclose(
             model.weights[:, column], np.linalg.solve(system, weight * phi.T @ target), atol=1e-7
         )
-        packed = model.packed_covariance[column : column + 1].astype(np.float64)
+        packed = model.covariance.packed[column : column + 1].astype(np.float64)
         covariance = packed_symmetric.unpack(packed, len(system), form=True)[0]
         np.testing.assert_allclose(covariance, np.linalg.inv(system), atol=1e-5)
 
@@ -233,7 +233,7 @@ def test_the_bound_of_sites_is_that_of_its_own_gaussians():
     kept, random = model.posterior, np.random.RandomState(1)
     value = SITES.sums_of_rows(kept, kept.layout.encode(Y), embedding)[1]
     bound = value - embedding.divergence() - model.divergence
-    covariance = packed_symmetric.unpack(kept.packed_covariance.astype(np.float64), 11, form=True)
+    covariance = packed_symmetric.unpack(kept.covariance.packed.astype(np.float64), 11, form=True)
     root = np.linalg.cholesky(covariance + 1e-9 * np.eye(11))
     draws = []
     for _ in range(4000):

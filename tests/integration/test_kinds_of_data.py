@@ -38,7 +38,9 @@ def counts():
     return f, rng.poisson(rng.gamma(10.0, mean / 10.0)).astype(float)
 
 
-@pytest.mark.parametrize("inference", ["sites", "polya_gamma", "polya_gamma_sampled", "gradient"])
+@pytest.mark.parametrize(
+    "inference", ["sites", "shared_basis", "polya_gamma", "polya_gamma_sampled", "gradient"]
+)
 def test_a_known_function_behind_counts_is_recovered(counts, inference):
     f, Y = counts
     model = SRFLVM(

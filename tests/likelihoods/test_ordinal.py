@@ -18,7 +18,7 @@ from srflvm.exceptions import DataError
 from srflvm.inference.facts import Survey, TrainingData
 from srflvm.likelihoods import Gaussian, Likelihood, Ordinal
 from srflvm.likelihoods.columns import choose
-from srflvm.model.sites import Function, better_parameters
+from srflvm.model.sites import Function, at_once, better_parameters
 
 # ---- codes --------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ def test_thresholds_climb_together_to_the_maximum(start):
 
     @jax.jit
     def step(learned):
-        return better_parameters(Ordinal(4), rows, function, learned)[0]
+        return better_parameters(Ordinal(4), len(rows.y), learned, at_once(rows, function))[0]
 
     path = [learned]
     for _ in range(40):

@@ -36,7 +36,7 @@ def drawn_sticks(model, point, n_draws):
     """Draw the sticks (n, C) of all channels at one point, over the weights."""
     posterior, rng = model._posterior, np.random.RandomState(0)
     phi = with_constant(posterior.features(point[None]))[0]
-    covariance = unpack(posterior.packed_covariance.astype(float), len(phi), form=True)
+    covariance = unpack(posterior.covariance.packed.astype(float), len(phi), form=True)
     spread = np.sqrt(np.einsum("i,cij,j->c", phi, covariance, phi))
     mean = phi @ posterior.weights + posterior.level
     return expit(mean + spread * rng.standard_normal((n_draws, len(mean))))

@@ -199,7 +199,7 @@ def test_all_columns_are_visited_before_the_order_is_shuffled_again(n_columns, b
     @jax.jit
     def take(keys):
         def turn(carry, key):
-            order, (pick,) = layer._pick(key, *carry)
+            order, (pick,) = evidence_layers.pick_columns(layer.groups, key, *carry)
             return (order, carry[1] + 1), pick
 
         start = ((jnp.arange(n_columns, dtype=jnp.int32),), jnp.zeros((), jnp.int32))

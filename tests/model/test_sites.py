@@ -28,6 +28,7 @@ from srflvm.model.sites import (
     DAMPING,
     Function,
     GroupState,
+    at_once,
     better_amplitude,
     better_parameters,
 )
@@ -156,7 +157,7 @@ def entries_of(likelihood, seed=0):
 @partial(jax.jit, static_argnames="likelihood")
 def climbed(likelihood, rows, function, learned):
     def step(learned, _):
-        return better_parameters(likelihood, rows, function, learned)[0], learned
+        return better_parameters(likelihood, len(rows.y), learned, at_once(rows, function))[0], learned
 
     return jax.lax.scan(step, learned, length=40)[1]
 

@@ -51,7 +51,7 @@ def test_every_pair_is_packed_exactly_once(size):
     # products of two primes tell the pair that they came from
     candidates = np.arange(2, 100)
     primes = np.array([p for p in candidates if np.all(p % np.arange(2, p) != 0)][:size], float)
-    packed = packed_symmetric._products(primes[None])[0]
+    packed = packed_symmetric.pair_products(primes[None])[0]
     expected = np.outer(primes, primes)[np.triu_indices(size)]
     assert len(packed) == size * (size + 1) // 2
     np.testing.assert_array_equal(np.sort(packed), np.sort(expected))
@@ -61,7 +61,7 @@ def test_every_pair_is_packed_exactly_once(size):
 def test_the_diagonal_comes_first():
     """Check what `site_regression.solve` relies on: it takes traces of the first entries."""
     features = some_features(9)
-    np.testing.assert_array_equal(packed_symmetric._products(features)[:, :9], features**2)
+    np.testing.assert_array_equal(packed_symmetric.pair_products(features)[:, :9], features**2)
 
 
 def test_weighted_grams_are_those_of_each_column(case):

@@ -147,10 +147,10 @@ def test_the_packed_covariances_give_the_variance_of_the_function():
     for posterior, _ in cases():
         latents = posterior.anchors[:4]
         features = with_constant(posterior.features(latents))
-        variance = quadratic_forms(features, posterior.packed_covariances.astype(np.float64)).T
+        variance = quadratic_forms(features, posterior.covariances.forms().astype(np.float64)).T
         _, expected = posterior.function_moments(latents)
         np.testing.assert_allclose(variance, expected, rtol=1e-9)
-        assert posterior.shares_covariance == (len(posterior.packed_covariances) == 1)
+        assert posterior.shares_covariance == (len(posterior.covariances.coefficients) == 1)
 
 
 def test_the_variance_left_is_a_share_of_the_prior_variance():

@@ -1,9 +1,6 @@
 """Rows with any likelihood and any missing entries, embedded under known weights, against NumPy and SciPy."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 from helpers.known_rows import (
     NAN,
     curvature_of,
@@ -19,7 +16,6 @@ from helpers.known_rows import (
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from srflvm.numerics.packed_symmetric import pack_form
 from srflvm.posterior import chunks, embedding
 from srflvm.posterior.embedding import AnchorIndex
 
@@ -171,19 +167,3 @@ def test_many_latents_are_embedded_without_averaging_over_them():
             second, covariance = nearest_minimum(row, mean, np.zeros((1, 9)))
         np.testing.assert_allclose(mean, second, atol=2e-2)
         np.testing.assert_allclose(root @ root.T, covariance, atol=2e-2)
-
-
-@pytest.mark.parametrize("most_converted", [6, 7 * 6, 10**6])
-def test_covariances_are_summed_in_blocks_of_channels(most_converted, monkeypatch):
-    """Of one channel, of several with some left over, and of all, in single precision."""
-    random = np.random.default_rng(0)
-    roots = random.normal(size=(20, 3, 3))
-    covariances = (roots @ np.swapaxes(roots, 1, 2)).astype(np.float32)
-    precisions = random.uniform(size=(5, 20))
-    monkeypatch.setattr(embedding, "_MOST_CONVERTED", most_converted)
-    with jax.enable_x64(True):
-        packed = pack_form(jnp.asarray(covariances))
-        found = embedding._summed_covariances(packed, 3, jnp.asarray(precisions))
-        assert found.dtype == np.float64
-    expected = np.einsum("nc,cij->nij", precisions, covariances.astype(np.float64))
-    np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -5,6 +5,7 @@ import pytest
 
 from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import cubature_points, layer_features
+from srflvm.numerics.weight_covariances import PackedCovariances
 from srflvm.posterior import sites
 from srflvm.posterior.embedding import FrozenFunction
 
@@ -20,7 +21,7 @@ def frozen(n_latent, n_channels=7, seed=0):
     weights = random.standard_normal((size, n_channels))
     level = random.standard_normal(n_channels)
     frequencies = random.standard_normal((1, n_latent))
-    return FrozenFunction(frequencies, affine, weights, level, (), packed), covariances
+    return FrozenFunction(frequencies, affine, weights, level, (), PackedCovariances(packed)), covariances
 
 
 @pytest.mark.parametrize("n_latent", [2, 3])

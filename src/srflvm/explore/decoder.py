@@ -1,8 +1,9 @@
 """Decoder of a page: the posterior as blocks of numbers from which the browser decodes a latent point.
 
 At a point z with features phi (waves, the scaled z of an affine part, a constant of one), the function of
-channel c has mean level_c + phi'w_c and variance phi'V_c phi; Gaussian data share one V. The page shows that
-variance as a share of the prior's: `relative_variance_form` takes phi'phi to be 2, as it is without an affine
+channel c has mean level_c + phi'w_c and variance phi'V_c phi; Gaussian data share one V. A variance is an
+inner product of the channel's coefficients with products of the features (see `weight_covariances`). The page
+shows it as a share of the prior's: `relative_variance_form` takes phi'phi to be 2, as it is without an affine
 part, and the page divides by phi'phi / 2.
 
 A *link* describes `Likelihood.moments`, the mean and variance of y given f, with everything learned put into
@@ -23,8 +24,8 @@ from srflvm.explore.packing import base64_length, pack_array
 from srflvm.likelihoods import counts, gaussian, ordinal, student_t, trials
 from srflvm.likelihoods.base import HERMITE_NODES, HERMITE_WEIGHTS, Likelihood, Units
 from srflvm.likelihoods.transforms import PART_NODES, PART_WEIGHTS
-from srflvm.numerics import packed_symmetric
 from srflvm.numerics.jit import in_float64
+from srflvm.numerics.weight_covariances import WeightCovariances
 from srflvm.posterior.base import Posterior
 
 _Learned = dict[str, Any]
@@ -41,32 +42,35 @@ _TEXT_OF_A_CHANNEL = 80
 
 @dataclass(frozen=True)
 class Decoder:
-    """Posterior, the packed covariances of its weights (C, P), or (1, P) for all channels, and their type."""
+    """Posterior, the covariances of its weights, of each channel or one for all, and their type."""
 
     posterior: Posterior
-    packed: FloatArray
+    covariances: WeightCovariances
     kind: str
 
     @classmethod
     def of(cls, posterior: Posterior, latents: FloatArray) -> Decoder:
         """Choose the type of the covariances: integers where that is harmless at the latents given."""
-        packed = posterior.packed_covariances
+        covariances = posterior.covariances
         rounded = not posterior.shares_covariance and _may_be_rounded(
-            posterior, packed, latents[:_CHECKED_ROWS]
+            posterior, covariances, latents[:_CHECKED_ROWS]
         )
-        return cls(posterior, packed, "int16" if rounded else "float32")
+        return cls(posterior, covariances, "int16" if rounded else "float32")
 
     @property
     def channel_bytes(self) -> int:
         """Return the length of a channel in a page."""
-        own = 0 if self.posterior.shares_covariance else self.packed.shape[1] * np.dtype(self.kind).itemsize
-        n_features = len(self.posterior.function.weights)
+        n_features, n_own = len(self.posterior.function.weights), self.covariances.coefficients.shape[1]
+        own = 0 if self.posterior.shares_covariance else n_own * np.dtype(self.kind).itemsize
         return base64_length(4 * n_features) + base64_length(own) + _TEXT_OF_A_CHANNEL
 
     @property
     def common_bytes(self) -> int:
         """Return the length of the covariances that belong to no channel alone."""
-        return self.packed[:1].size * (8 if self.posterior.shares_covariance else 4) * 4 // 3
+        n_features, basis = len(self.posterior.function.weights), self.covariances.basis
+        n_pairs = n_features * (n_features + 1) // 2
+        shared = n_pairs if self.posterior.shares_covariance else 0 if basis is None else basis.size
+        return base64_length(4 * n_pairs) + base64_length(4 * shared)
 
     @property
     def separable(self) -> np.ndarray:
@@ -106,33 +110,32 @@ class Decoder:
         }
 
     def _covariance_block(self, channels: np.ndarray) -> dict[str, Any]:
-        packed = self.packed if self.posterior.shares_covariance else self.packed[channels]
+        shared, basis = self.posterior.shares_covariance, self.covariances.basis
+        values = (self.covariances if shared else self.covariances.take(channels)).coefficients
+        block = {"shared": shared, "basis": None if basis is None else pack_array(basis, "float32")}
         if self.kind == "float32":
-            shared = self.posterior.shares_covariance
-            return {"shared": shared, "values": pack_array(packed, "float32"), "steps": None}
-        steps = _steps(packed)
-        return {
-            "shared": False,
-            "values": pack_array(np.round(packed / steps[:, None]), "int16"),
-            "steps": pack_array(steps, "float64"),
-        }
+            return block | {"values": pack_array(values, "float32"), "steps": None}
+        steps = _steps(values)
+        rounded = np.round(values / steps[:, None])
+        return block | {"values": pack_array(rounded, "int16"), "steps": pack_array(steps, "float64")}
 
 
-def _may_be_rounded(posterior: Posterior, packed: FloatArray, latents: FloatArray) -> bool:
+def _may_be_rounded(posterior: Posterior, covariances: WeightCovariances, latents: FloatArray) -> bool:
     """Return whether rounding the largest covariances moves the variance of f little.
 
     It is compared at the latents, and twice as far out, where the features of an affine part are larger.
     """
-    worst = np.argsort(np.max(np.abs(packed), axis=1))[-_CHECKED_CHANNELS:]
-    step = _steps(packed[worst])[:, None]
-    error = step * np.round(packed[worst] / step) - packed[worst]
+    largest = np.max(np.abs(covariances.coefficients), axis=1)
+    worst = covariances.coefficients[np.argsort(largest)[-_CHECKED_CHANNELS:]]
+    step = _steps(worst)[:, None]
+    error = step * np.round(worst / step) - worst
     features = posterior.function.features(np.concatenate([latents, 2.0 * latents]))
-    moved = packed_symmetric.quadratic_forms(features, error)
+    moved = covariances.products(features) @ error.T
     return bool(np.max(np.abs(moved)) <= _LARGEST_VARIANCE_ERROR)
 
 
-def _steps(packed: FloatArray) -> FloatArray:
-    largest = np.max(np.abs(packed), axis=1).astype(np.float64)
+def _steps(coefficients: FloatArray) -> FloatArray:
+    largest = np.max(np.abs(coefficients), axis=1).astype(np.float64)
     return np.where(largest > 0.0, largest, 1.0) / 32767.0
 
 

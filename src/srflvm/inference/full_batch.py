@@ -137,7 +137,7 @@ class _Attempt:
 
     def begin(self, earlier: FitResult | None) -> tuple[_Candidate, dict[str, float]]:
         """Begin at the best start, or where an earlier fit ended."""
-        return self.select_start() if earlier is None else (self.begin_again(earlier.state), {})
+        return self.select_start() if earlier is None else (self.begin_again(earlier), {})
 
     def select_start(self) -> tuple[_Candidate, dict[str, float]]:
         """Return the best candidate among the starts asked for, and the bounds that all of them reached."""
@@ -150,10 +150,12 @@ class _Attempt:
             return self._begin_from_pilot(pilot)
         return self._compare(self._start_names())
 
-    def begin_again(self, state: bcd.State) -> _Candidate:
+    def begin_again(self, earlier: FitResult) -> _Candidate:
         """Go on from the state of an earlier fit, in this fit's precision."""
+        state = earlier.state
         latents = {n: jnp.asarray(state[n], self.options.dtype) for n in ("latent_mean", "latent_factor")}
-        return self._begin("warm", state | latents | self.problem.renewed_state(state, self.options))
+        renewed = self.problem.renewed_state(state, earlier.posterior, self.options)
+        return self._begin("warm", state | latents | renewed)
 
     def _start_names(self) -> list[str]:
         names = [self.options.init_name]

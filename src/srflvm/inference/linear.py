@@ -28,6 +28,7 @@ from srflvm.numerics import packed_symmetric
 from srflvm.numerics.bayesian_pca import LinearFactors
 from srflvm.numerics.jit import one_blas_thread
 from srflvm.numerics.matrix_factors import MatrixFactors
+from srflvm.numerics.weight_covariances import PackedCovariances
 from srflvm.posterior.sites import SitePosterior
 
 _LOG_SCALE_OF_NO_WAVES = -60.0
@@ -206,7 +207,7 @@ def _posterior(
         anchor_scores=np.zeros((0, 0)),
         table=layout,
         weights=weights,
-        packed_covariance=packed,
+        covariance=PackedCovariances(packed),
         level=level,
         amplitude=np.full(n_columns, amplitude),
         parameters=({"log_noise": np.log(learned)},),

@@ -25,6 +25,9 @@ LANDMARK_STARTS = ("auto", "neighbors")
 
 _COVARIANCE_TYPES = ("full", "diag")
 
+# Ways to treat the weights that leave room for an affine part.
+AFFINE_INFERENCES = ("auto", "sites", "shared_basis")
+
 # With more latents than this, full covariances come to cost as much as the matrix products of a step.
 _MOST_CORRELATED_LATENTS = 8
 
@@ -72,10 +75,10 @@ class Params:
         check_choice("inference", self.inference, INFERENCES)
         if self.affine is not True and self.affine is not False:
             check_choice("affine", self.affine, (AUTO,))
-        if self.affine is True and self.inference not in ("auto", "sites"):
+        if self.affine is True and self.inference not in AFFINE_INFERENCES:
             raise ValueError(
-                f"affine=True is for inference='auto' or 'sites', and inference={self.inference!r} has no "
-                "affine part. Set affine=False."
+                f"affine=True is for inference='auto', 'sites' or 'shared_basis', and "
+                f"inference={self.inference!r} has no affine part. Set affine=False."
             )
         check_choice("unknown_levels", self.unknown_levels, ("error", "missing"))
         if self.size_factors is not None:
@@ -108,7 +111,7 @@ class Params:
         """
         affine = self.affine
         if affine == AUTO:
-            affine = choice.is_table and self.inference in ("auto", "sites")
+            affine = choice.is_table and self.inference in AFFINE_INFERENCES
         return replace(self, n_components=n_components, affine=affine)
 
     def _check_dtype(self) -> None:

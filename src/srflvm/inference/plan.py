@@ -21,6 +21,7 @@ from srflvm.exceptions import DataError
 from srflvm.inference.facts import DataFacts, Survey, TrainingData
 from srflvm.inference.params import LANDMARK_STARTS, Options, Params
 from srflvm.inference.problems.gaussian import CompleteGaussianProblem, MissingGaussianProblem, Problem
+from srflvm.inference.problems.shared_basis import SharedBasisProblem
 from srflvm.inference.problems.sites import SiteProblem
 from srflvm.inference.progress import Callback, _PrintProgress
 from srflvm.likelihoods.columns import Choice
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 
 MOST_FREQUENCIES = 300
 
-# With a site for every entry a step costs columns times the square of the frequencies.
+# With a site for every entry a step costs rows times columns times the square of the features. Beyond so
+# many numbers there are fewer frequencies, and weights in a shared basis take the place of sites if open.
 MOST_FREQUENCIES_WITH_SITES = 50
+_MOST_SITE_NUMBERS = 2e8
 
 # An affine part explains what is smooth, and few waves what is left: more of them predicted no better.
 FREQUENCIES_BESIDE_AFFINE = 25
@@ -62,16 +65,31 @@ class FitKind(Enum):
     COMPLETE_GAUSSIAN = "exact evidence of complete Gaussian data with one noise"
     GAUSSIAN_MISSING = "Gaussian data with one noise whose missing entries are filled"
     SITES = "a site for every entry"
+    SHARED_BASIS = "weights of any likelihoods with covariances in a shared basis"
     LINEAR = "Gaussian data that are linear in the latents, over the observed entries alone"
 
     @classmethod
-    def of(cls, params: Params, is_plain: bool, has_missing: bool) -> FitKind:
+    def of(cls, params: Params, facts: DataFacts) -> FitKind:
         """Return how the weights are treated in a fit of all rows at once."""
         if params.is_linear:
             return cls.LINEAR
-        if not _may_be_exact(params, is_plain):
-            return cls.SITES
-        return cls.GAUSSIAN_MISSING if has_missing else cls.COMPLETE_GAUSSIAN
+        if _may_be_exact(params, facts.is_plain):
+            return cls.COMPLETE_GAUSSIAN if facts.first_missing is None else cls.GAUSSIAN_MISSING
+        if params.inference == "shared_basis":
+            return cls.SHARED_BASIS
+        has_many = not _affords_sites(params, facts.n_rows, facts.n_columns)
+        is_open = params.inference == "auto" and params.affine is not True
+        return cls.SHARED_BASIS if is_open and has_many else cls.SITES
+
+    @property
+    def in_batches(self) -> FitKind:
+        """Return how the weights are treated in batches of rows: the sums that these keep are of sites."""
+        return FitKind.SITES if self is FitKind.SHARED_BASIS else self
+
+    @property
+    def has_channels(self) -> bool:
+        """Tell whether likelihoods decide what columns become, and each channel has weights of its own."""
+        return self in (FitKind.SITES, FitKind.SHARED_BASIS)
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,7 @@ class FitPlan:
 
     params: Params
     kind: FitKind
+    n_columns: int
     batching: Batching | None
     communicator: Communicator
 
@@ -112,7 +131,7 @@ class FitPlan:
     @property
     def has_affine(self) -> bool:
         """Tell whether the latents themselves are among the features."""
-        return self.params.affine is True and self.kind is FitKind.SITES
+        return self.params.affine is True and self.kind.has_channels
 
     @property
     def n_landmarks(self) -> int:
@@ -150,8 +169,9 @@ class FitPlan:
         layout = Layout.from_data(Y, data.choice)
         layout = replace(layout, size_method=layout.choose_size_method(params.size_factors, Y))
         log_sizes = data.log_sizes(Y, slice(None), layout)
+        problem = SharedBasisProblem if self.kind is FitKind.SHARED_BASIS else SiteProblem
         route = self.route(data.choice)
-        return SiteProblem.of(
+        return problem.of(
             Y, layout, log_sizes, params.compression, params.n_components, route, self.has_affine
         )
 
@@ -180,8 +200,10 @@ class FitPlan:
         params = self.params
         return Options(
             n_components=int(params.n_components),
-            n_frequencies=_n_frequencies(params, problem.n_rows, self.kind),
-            n_pilot_frequencies=_n_frequencies(params, problem.n_rows, FitKind.COMPLETE_GAUSSIAN),
+            n_frequencies=_n_frequencies(params, problem.n_rows, self.n_columns, self.kind),
+            n_pilot_frequencies=_n_frequencies(
+                params, problem.n_rows, self.n_columns, FitKind.COMPLETE_GAUSSIAN
+            ),
             n_mixture=int(params.n_mixture),
             frequency_sampling=params.frequency_sampling,
             covariance_type=params.covariance_type,
@@ -227,7 +249,7 @@ class FitPlan:
     def _learning_rate(self, problem: Problem) -> float:
         """Return the first step size. Long steps need good gradients: of all columns, or of most at once."""
         if self.params.learning_rate == "auto":
-            return 0.02 if self.kind is FitKind.SITES and not self._has_cheap_sites(problem) else 0.05
+            return 0.02 if self.kind.has_channels and not self._has_cheap_sites(problem) else 0.05
         return float(self.params.learning_rate)
 
     def _has_cheap_sites(self, problem: Problem) -> bool:
@@ -252,7 +274,7 @@ def gather_facts(params: Params, data: TrainingData, communicator: Communicator)
 
 def plan_fit(params: Params, facts: DataFacts, communicator: Communicator) -> FitPlan:
     """Decide how to fit data of which these facts are known, and refuse what cannot be done."""
-    kind = FitKind.of(params, facts.is_plain, facts.first_missing is not None)
+    kind = FitKind.of(params, facts)
     where = ""
     if facts.first_missing is not None:
         where = "Y has a missing entry at row {}, column {}.".format(*facts.first_missing)
@@ -261,13 +283,14 @@ def plan_fit(params: Params, facts: DataFacts, communicator: Communicator) -> Fi
     if kind is FitKind.LINEAR:
         params.refuse_linear_batches()
     batching = None if kind is FitKind.LINEAR else _plan_batching(params, facts, kind)
+    kind = kind if batching is None else kind.in_batches
     if batching is None and kind is not FitKind.COMPLETE_GAUSSIAN:
         _refuse_files(
             facts, where or "The likelihood and the inference are not those of plain Gaussian data."
         )
         need = Memory.of_fit(params, kind, facts.n_rows, facts.n_columns, communicator)
         need.refuse_excess(communicator.n_processes_here())
-    return FitPlan(params, kind, batching, communicator)
+    return FitPlan(params, kind, facts.n_columns, batching, communicator)
 
 
 def _may_be_exact(params: Params, is_plain: bool) -> bool:
@@ -331,14 +354,28 @@ def is_shared_out(params: Params, choice: Choice, n_rows: int, communicator: Com
     return n_rows > most
 
 
-def _n_frequencies(params: Params, n_rows: int, kind: FitKind) -> int:
-    """Return the number of frequencies of a fit of so many rows."""
+def _n_frequencies(params: Params, n_rows: int, n_columns: int, kind: FitKind) -> int:
+    """Return the number of frequencies of a fit of so many rows and columns."""
     if params.n_frequencies != "auto":
         return int(params.n_frequencies)
-    if kind is FitKind.SITES and params.affine is True:
+    if kind.has_channels and params.affine is True:
         return FREQUENCIES_BESIDE_AFFINE
-    most = MOST_FREQUENCIES_WITH_SITES if kind is FitKind.SITES else MOST_FREQUENCIES
-    return min(int(np.clip(n_rows // 4, 25, MOST_FREQUENCIES)), most)
+    usual = _usual_frequencies(n_rows)
+    if kind is FitKind.SITES and not _affords_sites(params, n_rows, n_columns):
+        return min(usual, MOST_FREQUENCIES_WITH_SITES)
+    return usual
+
+
+def _usual_frequencies(n_rows: int) -> int:
+    """Return how many frequencies so many rows tell apart, within bounds."""
+    return int(np.clip(n_rows // 4, 25, MOST_FREQUENCIES))
+
+
+def _affords_sites(params: Params, n_rows: int, n_columns: int) -> bool:
+    """Tell whether a matrix of all features for every column is affordable in every step."""
+    is_open = params.n_frequencies == "auto"
+    n_features = 2 * (_usual_frequencies(n_rows) if is_open else int(params.n_frequencies))
+    return n_rows * n_columns * n_features**2 <= _MOST_SITE_NUMBERS
 
 
 def _n_landmarks(params: Params, usual: int | None = None) -> int:
@@ -419,7 +456,7 @@ class Memory:
             n_rows=-(-n_rows // communicator.n_processes),
             n_columns=n_columns,
             n_scores=min(n_rows, n_columns, most),
-            n_features=2 * _n_frequencies(params, n_rows, kind),
+            n_features=2 * _n_frequencies(params, n_rows, n_columns, kind),
             n_latent=int(params.n_components),
             diagonal=params.resolved_covariance_type == "diag",
             item_bytes=np.dtype(params.dtype).itemsize,

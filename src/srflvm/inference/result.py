@@ -20,8 +20,20 @@ from srflvm.posterior.chunks import Embedding
 if TYPE_CHECKING:
     from srflvm.inference.statistics import StreamState
 
-# Entries of the state with a value for every entry of Y; a warm start makes them anew.
-_BELONGS_TO_THE_DATA = ("fill", "sites", "order", "visit")
+# Entries of the state that a warm start makes anew, from the data or from the posterior.
+_BELONGS_TO_THE_DATA = (
+    "fill",
+    "sites",
+    "order",
+    "visit",
+    "basis",
+    "basis_mean",
+    "basis_precision",
+    "basis_trust",
+    "row_precision",
+    "drawn_frequencies",
+    "frequency_key",
+)
 
 # Attributes that a model has only if its likelihoods ask for them.
 OPTIONAL_ATTRIBUTES = ("size_factors_", "noise_variance_")

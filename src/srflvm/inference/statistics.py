@@ -44,6 +44,7 @@ from srflvm.numerics import packed_symmetric, site_regression
 from srflvm.numerics.features import cubature_points
 from srflvm.numerics.jit import in_float64
 from srflvm.numerics.shared_regression import Statistics, posterior_weights
+from srflvm.numerics.weight_covariances import PackedCovariances
 from srflvm.posterior.base import Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks
 from srflvm.posterior.gaussian import GaussianPosterior
@@ -299,7 +300,7 @@ class SiteStatistics:
         posterior = replace(
             posterior,
             weights=np.ascontiguousarray(mean.T),
-            packed_covariance=packed,
+            covariance=PackedCovariances(packed),
             amplitude=amplitude,
             parameters=tuple(map(_move_parameters, *quadratics)),
         )
@@ -369,7 +370,7 @@ class _BlockWeights(NamedTuple):
         own = slice(first + channels.start, first + channels.stop)
         return cls(
             mean=jnp.asarray(posterior.weights[:, own].T, dtype),
-            packed_covariance=jnp.asarray(posterior.packed_covariance[own], dtype),
+            packed_covariance=jnp.asarray(posterior.covariance.take(own).forms(), dtype),
             level=jnp.asarray(posterior.level[own], dtype),
         )
 

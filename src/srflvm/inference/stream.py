@@ -38,8 +38,9 @@ def begin(params: Params, data: TrainingData) -> FitResult:
             f"{FEWEST_FIRST_ROWS} rows, better some hundreds; Y has {data.n_rows}. Gather more rows first."
         )
     facts = DataFacts.of(data)
-    kind = FitKind.of(params, facts.is_plain, has_missing=False)
-    plan = FitPlan(params, kind, Batching.of_stream(params, data.n_rows), Communicator())
+    kind = FitKind.of(params, facts).in_batches
+    batching = Batching.of_stream(params, data.n_rows)
+    plan = FitPlan(params, kind, facts.n_columns, batching, Communicator())
     return minibatch.fit(plan, data, facts, check_random_state(params.random_state))
 
 

@@ -27,9 +27,14 @@ from srflvm.numerics.polya_gamma import PolyaGamma
 
 N_NODES = 20
 
-# Nodes and weights of the average of a function of t ~ N(0, 1).
-HERMITE_NODES, HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(N_NODES)
-HERMITE_WEIGHTS = HERMITE_WEIGHTS / np.sqrt(2.0 * np.pi)
+
+def hermite_rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights of the average of a function of t ~ N(0, 1)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return nodes, weights / np.sqrt(2.0 * np.pi)
+
+
+HERMITE_NODES, HERMITE_WEIGHTS = hermite_rule(N_NODES)
 
 _NEWTON_STEPS = 20
 
@@ -228,6 +233,17 @@ class Likelihood:
         """Average `pointwise` over f ~ N(mean, variance)."""
         return gauss_hermite(lambda f: self.pointwise(y, f, parameters), mean, variance)
 
+    def quick_expectations(
+        self, y: Array, mean: Array, variance: Array, parameters: Parameters, n_nodes: int
+    ) -> Expected:
+        """Average `pointwise` over f ~ N(mean, variance) with few nodes, or in closed form if there is one.
+
+        The steps of a fit use it where `expectations` would take most of their time.
+        """
+        if type(self).expectations is not Likelihood.expectations:
+            return self.expectations(y, mean, variance, parameters)
+        return gauss_hermite(lambda f: self.pointwise(y, f, parameters), mean, variance, n_nodes)
+
     def parameter_derivatives(
         self,
         names: tuple[str, ...],
@@ -364,16 +380,17 @@ class Likelihood:
         return draws
 
 
-def gauss_hermite(function: Any, mean: Array, variance: Array) -> Any:
+def gauss_hermite(function: Any, mean: Array, variance: Array, n_nodes: int = N_NODES) -> Any:
     """Return E function(f) for f ~ N(mean, variance), for a function that returns a tree of arrays."""
     root = jnp.sqrt(variance)
-    rule = tuple(jnp.asarray(part, mean.dtype) for part in (HERMITE_NODES, HERMITE_WEIGHTS))
+    nodes, weights = hermite_rule(n_nodes)
 
     def add(total, node_and_weight):
         node, weight = node_and_weight
         term = function(mean + root * node)
         return jax.tree.map(lambda t, value: t + weight * value, total, term), None
 
+    rule = tuple(jnp.asarray(part, mean.dtype) for part in (nodes, weights))
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(function, mean))
     return jax.lax.scan(add, zeros, rule)[0]
 

@@ -33,7 +33,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {kind.name: kind for kind in _NAMED}
 
 # Ways to approximate likelihoods that are not Gaussian, and all values of the parameter `inference`.
 ROUTES = ("sites", "polya_gamma", "polya_gamma_sampled")
-INFERENCES = ("auto", *ROUTES, "gradient")
+INFERENCES = ("auto", "shared_basis", *ROUTES, "gradient")
 
 
 # The likelihood for which all columns share one regression, and that of numbers in units of their own.

@@ -136,6 +136,12 @@ class NegativeBinomial(_Counts):
         log_r = _bounded_log_dispersion(parameters["log_dispersion"])
         return Kernel.negative_binomial(y, jnp.exp(log_r)).expectations(mean - log_r, variance)
 
+    def quick_expectations(
+        self, y: Array, mean: Array, variance: Array, parameters: Parameters, n_nodes: int
+    ) -> Expected:
+        log_r = _bounded_log_dispersion(parameters["log_dispersion"])
+        return Kernel.negative_binomial(y, jnp.exp(log_r)).expectations(mean - log_r, variance, n_nodes)
+
     def moments(self, f: Array, parameters: Parameters) -> Moments:
         mean = jnp.exp(jnp.minimum(f, _LARGEST_LOG_MEAN))
         log_r = _bounded_log_dispersion(parameters["log_dispersion"])

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from srflvm.likelihoods.base import Expected, gauss_hermite
+from srflvm.likelihoods.base import N_NODES, Expected, gauss_hermite
 
 # e^60 is far beyond where log(1 + p (e^u - 1)) is linear in u for every p >= 1e-9, and float32 still holds it
 _FAR = 60.0
@@ -60,10 +60,10 @@ class Kernel(NamedTuple):
         u = self.sign * (psi - self.origin)
         return self._assemble(u, _terms(self.share, u))
 
-    def expectations(self, mean: Array, variance: Array) -> Expected:
+    def expectations(self, mean: Array, variance: Array, n_nodes: int = N_NODES) -> Expected:
         """Average `pointwise` over psi ~ N(mean, variance)."""
         u = self.sign * (mean - self.origin)
-        return self._assemble(u, gauss_hermite(lambda at: _terms(self.share, at), u, variance))
+        return self._assemble(u, gauss_hermite(lambda at: _terms(self.share, at), u, variance, n_nodes))
 
     def _assemble(self, u: Array, terms: _Terms) -> Expected:
         """Combine the terms, or their averages: everything is linear in them.

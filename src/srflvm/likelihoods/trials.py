@@ -116,6 +116,11 @@ class _BinomialChannels(Likelihood):
     def expectations(self, y: Array, mean: Array, variance: Array, parameters: Parameters) -> Expected:
         return Kernel.binomial(y, parameters["n_trials"] - y).expectations(mean, variance)
 
+    def quick_expectations(
+        self, y: Array, mean: Array, variance: Array, parameters: Parameters, n_nodes: int
+    ) -> Expected:
+        return Kernel.binomial(y, parameters["n_trials"] - y).expectations(mean, variance, n_nodes)
+
     def moments(self, f: Array, parameters: Parameters) -> Moments:
         mean = parameters["n_trials"] * jax.nn.sigmoid(f)
         return Moments(mean, mean * jax.nn.sigmoid(-f))

@@ -167,9 +167,12 @@ def _expected_evidence(key: Array, state: State, data: Any, settings: Settings) 
     for draw_key in jax.random.split(key, settings.n_samples):
         latent_key, frequency_key = jax.random.split(draw_key)
         layer_key = jax.random.fold_in(draw_key, 1)
+        current = {**state, **carried}
+        frequency_key = settings.layer.frequency_key(frequency_key, current)
+        if "frequency_key" in settings.layer.carries:
+            current["frequency_key"] = jax.random.key_data(frequency_key)
         latents = _sample_latents(latent_key, state)
         frequencies = sample_frequencies(frequency_key).astype(latents.dtype)
-        current = {**state, **carried}
         value, carried = settings.layer.evidence(layer_key, latents, frequencies, current, data)
         total += value
     return total / settings.n_samples, carried
@@ -224,8 +227,15 @@ def build_model(settings: Settings) -> Model:
         objective,
         n_steps=STEPS_PER_SWEEP,
         carries=settings.layer.carries,
+        is_heavy=settings.layer.is_heavy,
     )
-    assignments = GradientBlock("assignments", ("logits",), objective, carries=settings.layer.carries)
+    assignments = GradientBlock(
+        "assignments",
+        ("logits",),
+        objective,
+        carries=settings.layer.carries,
+        is_heavy=settings.layer.is_heavy,
+    )
     sticks = ClosedFormBlock("sticks", _solve_sticks)
     concentration = ClosedFormBlock("concentration", _solve_concentration)
     return Model((likelihood, assignments, sticks, concentration), _stick_bound)

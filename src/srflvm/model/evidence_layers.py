@@ -14,6 +14,7 @@ other data, by sites; and the paper's ablation, in which the weights are climbed
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -27,7 +28,14 @@ from srflvm.data.encoding import GroupRows
 from srflvm.likelihoods.base import Expected, Likelihood
 from srflvm.model import chunked_evidence
 from srflvm.model.chunked_evidence import ChunkedTargets
-from srflvm.model.sites import DAMPING, Function, GroupState, better_amplitude, better_parameters
+from srflvm.model.sites import (
+    DAMPING,
+    Function,
+    GroupState,
+    at_once,
+    better_amplitude,
+    better_parameters,
+)
 from srflvm.numerics import site_regression
 from srflvm.numerics.features import fourier_features, layer_features
 from srflvm.numerics.shared_regression import Targets, predict_and_evidence
@@ -52,6 +60,15 @@ class Layer(Protocol):
     @property
     def carries(self) -> tuple[str, ...]:
         """Return the names of the entries of the state that each visit brings up to date."""
+        ...
+
+    @property
+    def is_heavy(self) -> bool:
+        """Tell whether a program that runs fast is worth more than one that is compiled fast."""
+        ...
+
+    def frequency_key(self, key: Array, state: dict[str, Any]) -> Array:
+        """Return the key by which frequencies are drawn: the one given, or that of an earlier visit."""
         ...
 
     def evidence(
@@ -79,6 +96,11 @@ class SharedLayer:
 
     owns = ("log_noise", "log_ratio")
     carries = ()
+    is_heavy = False
+
+    def frequency_key(self, key: Array, state: dict[str, Any]) -> Array:
+        """Return the key: every evaluation has a draw of its own."""
+        return key
 
     def evidence(
         self, key: Array, latents: Array, frequencies: Array, state: dict[str, Any], data: SharedData
@@ -105,6 +127,12 @@ class IncompleteData(NamedTuple):
 
 class _FeatureLayer(abc.ABC):
     """Layer that sees the latents through the features of all rows at once."""
+
+    is_heavy = False
+
+    def frequency_key(self, key: Array, state: dict[str, Any]) -> Array:
+        """Return the key: every evaluation has a draw of its own."""
+        return key
 
     def evidence(
         self, key: Array, latents: Array, frequencies: Array, state: dict[str, Any], data: Any
@@ -208,7 +236,7 @@ class SiteLayer(_FeatureLayer):
     ) -> tuple[Array, dict[str, Any]]:
         """Estimate the bound from a batch of columns, and bring their state up to date."""
         order_key, draw_key, *keys = jax.random.split(key, 2 + len(self.groups))
-        order, picks = self._pick(order_key, state["order"], state["visit"])
+        order, picks = pick_columns(self.groups, order_key, state["order"], state["visit"])
         wholes = GroupState.of_groups(state)
         batches = [whole.take(pick) for whole, pick in zip(wholes, picks, strict=True)]
         sites = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(batch.sites for batch in batches))
@@ -252,18 +280,19 @@ class SiteLayer(_FeatureLayer):
         better = _parameters_if_due(plan.likelihood, rows, held, state.parameters, visit)
         return value, state._replace(sites=sites, parameters=better)
 
-    def _pick(
-        self, key: Array, order: tuple[Array, ...], visit: Array
-    ) -> tuple[tuple[Array, ...], list[Array]]:
-        """Choose the columns of this visit, and shuffle the order of a group that has been run through."""
-        orders, picks = [], []
-        for plan, before in zip(self.groups, order, strict=True):
-            first = visit % -(-plan.n_channels // plan.batch) * plan.batch
-            fresh = jax.random.permutation(key, plan.n_channels).astype(before.dtype)
-            mixed = jnp.where(first == 0, fresh, before) if plan.scale > 1.0 else before
-            orders.append(mixed)
-            picks.append(mixed[(first + jnp.arange(plan.batch)) % plan.n_channels])
-        return tuple(orders), picks
+
+def pick_columns(
+    groups: Sequence[GroupPlan], key: Array, order: tuple[Array, ...], visit: Array
+) -> tuple[tuple[Array, ...], list[Array]]:
+    """Choose the columns of a visit, and shuffle the order of a group that has been run through."""
+    orders, picks = [], []
+    for plan, before in zip(groups, order, strict=True):
+        first = visit % -(-plan.n_channels // plan.batch) * plan.batch
+        fresh = jax.random.permutation(key, plan.n_channels).astype(before.dtype)
+        mixed = jnp.where(first == 0, fresh, before) if plan.scale > 1.0 else before
+        orders.append(mixed)
+        picks.append(mixed[(first + jnp.arange(plan.batch)) % plan.n_channels])
+    return tuple(orders), picks
 
 
 @dataclass(frozen=True)
@@ -315,7 +344,7 @@ class GradientLayer(_FeatureLayer):
         local = plan.likelihood.expectations(rows.y, held.total, held.variance, rows.arguments(learned))
         value = jnp.sum(jnp.where(rows.observed, local.value, 0.0), dtype=jnp.float64)
         surrogate = _linear_terms(local, here, rows.observed)
-        better, _ = better_parameters(plan.likelihood, rows, held, learned)
+        better, _ = better_parameters(plan.likelihood, len(rows.y), learned, at_once(rows, held))
         return value + surrogate - jax.lax.stop_gradient(surrogate), better
 
 
@@ -339,13 +368,13 @@ def _parameters_if_due(
 
     A joint step of many parameters, such as thresholds between levels, costs more than all else in a visit.
     """
+
+    def better() -> dict[str, Array]:
+        return better_parameters(likelihood, len(rows.y), learned, at_once(rows, here))[0]
+
     if len(learned) <= 2:
-        return better_parameters(likelihood, rows, here, learned)[0]
-    return jax.lax.cond(
-        visit % _VISITS_PER_JOINT_STEP == 0,
-        lambda: better_parameters(likelihood, rows, here, learned)[0],
-        lambda: learned,
-    )
+        return better()
+    return jax.lax.cond(visit % _VISITS_PER_JOINT_STEP == 0, better, lambda: learned)
 
 
 def _linear_terms(local: Expected, here: Function, observed: Array) -> Array:

@@ -16,6 +16,7 @@ Learned parameters and amplitudes climb the same bound. Arrays are (c, N), chann
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -161,57 +162,83 @@ class Slopes(NamedTuple):
         return value + jnp.clip(step, -LARGEST_PARAMETER_STEP, LARGEST_PARAMETER_STEP)
 
 
+# Sums of a function of rows and of q(f) there over all rows, which may be seen some at a time.
+Summed = Callable[[Callable[[GroupRows, Function], Any]], Any]
+
+
 def parameter_slopes(
     likelihood: Likelihood,
     rows: GroupRows,
     function: Function,
     learned: dict[str, Array],
     names: Iterable[str] | None = None,
+    n_nodes: int | None = None,
 ) -> dict[str, Slopes]:
     """Differentiate the bound in each learned parameter on its own, or in those named."""
-    total = _column_totals(likelihood, rows, function, learned)
     slopes = {}
     for name in learned if names is None else names:
         value = learned[name]
         direction = jnp.ones_like(value)
 
         def slope(at: Array, name: str = name, direction: Array = direction) -> Array:
-            return jax.jvp(lambda v: total({name: v}), (at,), (direction,))[1]
+            def total(moved: Array) -> Array:
+                return _column_totals(likelihood, rows, function, {**learned, name: moved}, n_nodes)
+
+            return jax.jvp(total, (at,), (direction,))[1]
 
         slopes[name] = Slopes(*jax.jvp(slope, (value,), (direction,)))
     return slopes
 
 
 def better_parameters(
-    likelihood: Likelihood, rows: GroupRows, function: Function, learned: dict[str, Array]
+    likelihood: Likelihood,
+    n_channels: int,
+    learned: dict[str, Array],
+    summed: Summed,
+    n_nodes: int | None = None,
 ) -> tuple[dict[str, Array], dict[str, Slopes]]:
     """Move the learned parameters uphill; also return the slopes of those that were moved alone.
 
     Several parameters of one column are coupled (the thresholds of levels are), and steps that are right for
-    each alone overshoot together: they make one joint step.
+    each alone overshoot together: they make one joint step. Averages over q(f) take `n_nodes` nodes, or as
+    many as the likelihood has if None.
     """
-    own = [name for name, value in learned.items() if len(value) == len(rows.y)]
+    own = [name for name, value in learned.items() if len(value) == n_channels]
     coupled = own if len(own) > 1 else []
     alone = [name for name in learned if name not in coupled]
-    slopes = parameter_slopes(likelihood, rows, function, learned, alone)
+    slopes = summed(partial(_slopes_of, likelihood, learned, alone, n_nodes)) if alone else {}
     better = {name: slopes[name].newton_step(learned[name]) for name in alone}
     if coupled:
-        total = _column_totals(likelihood, rows, function, learned)
-        derivatives = likelihood.parameter_derivatives(
-            tuple(coupled),
-            rows.y,
-            function.total,
-            function.variance,
-            rows.observed,
-            rows.arguments(learned),
-        )
-        moved = _joint_step(
-            lambda values: total(dict(zip(coupled, values, strict=True))),
-            derivatives,
-            jnp.stack([learned[name] for name in coupled]),
-        )
-        better |= dict(zip(coupled, moved, strict=True))
+
+        def derivatives(rows: GroupRows, function: Function) -> tuple[Array, Array]:
+            return likelihood.parameter_derivatives(
+                tuple(coupled),
+                rows.y,
+                function.total,
+                function.variance,
+                rows.observed,
+                rows.arguments(learned),
+            )
+
+        values = jnp.stack([learned[name] for name in coupled])
+        step = _joint_step(*summed(derivatives))
+        shares = jnp.asarray(_SHARES, values.dtype)
+
+        def totals(rows: GroupRows, function: Function) -> Array:
+            def at(share: Array) -> Array:
+                moved = dict(zip(coupled, values + share * step, strict=True))
+                return _column_totals(likelihood, rows, function, {**learned, **moved}, n_nodes)
+
+            return jax.lax.map(at, shares)
+
+        best = shares[jnp.nanargmax(summed(totals), axis=0)]
+        better |= dict(zip(coupled, values + best * step, strict=True))
     return {name: better[name] for name in learned}, slopes
+
+
+def at_once(rows: GroupRows, function: Function) -> Summed:
+    """Return the sums over rows that are all at hand."""
+    return lambda summand: summand(rows, function)
 
 
 def better_amplitude(weights: Weights) -> Array:
@@ -220,31 +247,41 @@ def better_amplitude(weights: Weights) -> Array:
     return jnp.log(square.astype(jnp.float64) / weights.mean.shape[1])
 
 
+def _slopes_of(
+    likelihood: Likelihood,
+    learned: dict[str, Array],
+    names: Sequence[str],
+    n_nodes: int | None,
+    rows: GroupRows,
+    function: Function,
+) -> dict[str, Slopes]:
+    return parameter_slopes(likelihood, rows, function, learned, names, n_nodes)
+
+
 def _column_totals(
-    likelihood: Likelihood, rows: GroupRows, function: Function, learned: dict[str, Array]
-) -> Callable[[dict[str, Array]], Array]:
-    """Return the sum of E l over each column (B,) as a function of some of the learned parameters."""
+    likelihood: Likelihood,
+    rows: GroupRows,
+    function: Function,
+    learned: dict[str, Array],
+    n_nodes: int | None,
+) -> Array:
+    """Return the sum of E l over each column (B,) at given parameters."""
+    arguments = rows.y, function.total, function.variance, rows.arguments(learned)
+    if n_nodes is None:
+        local = likelihood.expectations(*arguments).value
+    else:
+        local = likelihood.quick_expectations(*arguments, n_nodes).value
+    return jnp.sum(jnp.where(rows.observed, local, 0.0).astype(jnp.float64), axis=1)
 
-    def total(moved: dict[str, Array]) -> Array:
-        parameters = rows.arguments({**learned, **moved})
-        local = likelihood.expectations(rows.y, function.total, function.variance, parameters).value
-        return jnp.sum(jnp.where(rows.observed, local, 0.0).astype(jnp.float64), axis=1)
 
-    return total
-
-
-def _joint_step(total: Callable[[Array], Array], derivatives: tuple[Array, Array], values: Array) -> Array:
-    """Make a Newton step in all parameters (P, B) of each column that does not lower `total` (B,).
+def _joint_step(slopes: Array, hessian: Array) -> Array:
+    """Return a limited Newton step (P, B) in all parameters of each column.
 
     The Hessian's eigenvalues count by their absolute values, so that the step leads uphill also where the
     total is not concave. Of the step's shares in `_SHARES`, each column takes the best.
     """
-    slopes, hessian = derivatives
     curvatures, directions = jnp.linalg.eigh(hessian)
     along = jnp.einsum("bij,bi->bj", directions, slopes) / (jnp.abs(curvatures) + 1e-6)
     step = jnp.einsum("bij,bj->bi", directions, along)
     largest = jnp.max(jnp.abs(step), axis=1, keepdims=True)
-    step = (step * jnp.minimum(1.0, LARGEST_PARAMETER_STEP / jnp.maximum(largest, 1e-30))).T
-    shares = jnp.asarray(_SHARES, values.dtype)
-    totals = jax.lax.map(lambda share: total(values + share * step), shares)
-    return values + shares[jnp.nanargmax(totals, axis=0)] * step
+    return (step * jnp.minimum(1.0, LARGEST_PARAMETER_STEP / jnp.maximum(largest, 1e-30))).T

@@ -68,7 +68,7 @@ def quadratic_forms(features: Any, packed: Any) -> Any:
     NumPy in, NumPy out, and the same for JAX.
     """
     if isinstance(features, np.ndarray) and isinstance(packed, np.ndarray):
-        return (_products(features) @ packed.T).T
+        return (pair_products(features) @ packed.T).T
     return _differentiable_forms(features, packed)
 
 
@@ -106,7 +106,7 @@ def _n_pairs(size: int) -> int:
     return size * (size + 1) // 2
 
 
-def _products(features: np.ndarray) -> np.ndarray:
+def pair_products(features: np.ndarray) -> np.ndarray:
     """Return T for some rows, (n, P)."""
     first, second = _pair_indices(features.shape[1])
     return features[:, first] * features[:, second]

@@ -23,6 +23,7 @@ from srflvm.data.encoding import Columns, GroupRows, Layout
 from srflvm.likelihoods.base import Likelihood
 from srflvm.numerics.features import fourier_features
 from srflvm.numerics.jit import in_float64
+from srflvm.numerics.weight_covariances import WeightCovariances
 from srflvm.posterior.chunks import Embedding, row_chunks
 from srflvm.posterior.embedding import AnchorIndex, FrozenFunction, embed_rows
 from srflvm.posterior.scoring import entry_log_densities, entry_log_density, row_log_density
@@ -97,8 +98,8 @@ class Posterior(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def packed_covariances(self) -> FloatArray:
-        """Return the packed covariances of the weights: (C, P), or (1, P) if all channels share one."""
+    def covariances(self) -> WeightCovariances:
+        """Return the covariances of the weights of all channels, or only one if they share it."""
 
     @property
     @abc.abstractmethod

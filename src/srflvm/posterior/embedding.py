@@ -38,10 +38,10 @@ from jax import Array
 from srflvm._typing import FloatArray
 from srflvm.data.encoding import GroupRows
 from srflvm.likelihoods.base import Expected, Likelihood
-from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import MOST_LATENTS, cubature_points, jacobian, layer_features
 from srflvm.numerics.jit import in_float64, quickly_compiled
 from srflvm.numerics.newton import MOST_STEPS, Evaluate, Search, inverse_root
+from srflvm.numerics.weight_covariances import WeightCovariances
 from srflvm.posterior.chunks import Embedding, PaddedChunks
 
 _SMALLEST_PRECISION = 1e-8
@@ -52,16 +52,13 @@ _ROWS_AT_ONCE = 256
 # Most rows begin their second round within a few steps of its end.
 _STEPS_OF_SECOND_ROUND = 10
 
-# Numbers of packed covariances that are in double precision at a time.
-_MOST_CONVERTED = 5_000_000
-
 
 class FrozenFunction(NamedTuple):
     """Function at the posterior mean of its weights.
 
     Frequencies are (F, Q), weights (L, C) with the constant's last, the level (C,), the scales of waves and
     latents (1 + Q,), or (0,) without an affine part; the learned parameters of each group are in a
-    dictionary. The weights' packed covariances (C, P) are there if every channel has its own.
+    dictionary. The covariances of the weights are there if every channel has its own.
     """
 
     frequencies: Any
@@ -69,7 +66,7 @@ class FrozenFunction(NamedTuple):
     weights: Any
     level: Any
     parameters: tuple[dict[str, Any], ...]
-    packed_covariance: Any = None
+    covariance: WeightCovariances | None = None
 
     def values(self, latents: Any) -> Any:
         """Return f without offsets at latents (n, Q): (n, C)."""
@@ -125,8 +122,8 @@ def embed_rows(
     """Embed filled rows from candidate starting latents (n, k, Q), in float64."""
     n_rows, _, n_latent = starts.shape
     numbers = n_latent * max(function.weights.shape)
-    if function.packed_covariance is not None:
-        numbers += len(function.weights) ** 2
+    if function.covariance is not None:
+        numbers += 2 * function.covariance.numbers_per_row
     chunks = PaddedChunks.for_rows(n_rows, numbers)
     with in_float64():
         function = jax.tree.map(jnp.asarray, function)
@@ -197,7 +194,7 @@ def _solve_rows(
     likelihoods: Any, function: FrozenFunction, rows: tuple[GroupRows, ...], starts: Array
 ) -> tuple[Array, Array]:
     start = _best_of(likelihoods, function, rows, starts)
-    n_latent, is_uncertain = start.shape[1], function.packed_covariance is not None
+    n_latent, is_uncertain = start.shape[1], function.covariance is not None
     n_points = 2 * n_latent if is_uncertain and n_latent <= MOST_LATENTS else 1
     steps = np.zeros((n_points, *start.shape))
     latents, root = _round(likelihoods, function, rows, start, steps, 1, MOST_STEPS)
@@ -259,31 +256,13 @@ def _averaged(steps: Array, n_points: int, function: Callable[[Array], Any]) -> 
 
 def _penalty_of_uncertain_weights(function: FrozenFunction, precisions: Array) -> Evaluate:
     """Return 1/2 phi'(sum_m lambda_m V_m) phi of each row and its gradient, as functions of the latents."""
-    if function.packed_covariance is None:
+    if function.covariance is None:
         return lambda latents: (jnp.zeros(len(latents)), jnp.zeros_like(latents))
-    covariances = _summed_covariances(function.packed_covariance, len(function.weights), precisions)
+    of_features = function.covariance.weighted_penalty(precisions)
 
     def penalty(latents: Array) -> tuple[Array, Array]:
         features, pull = jax.vjp(function.features, latents)
-        slope = jnp.einsum("nij,nj->ni", covariances, features)
-        return 0.5 * jnp.sum(features * slope, axis=1), pull(slope)[0]
+        value, slope = of_features(features)
+        return value, pull(slope)[0]
 
     return penalty
-
-
-def _summed_covariances(packed: Array, size: int, precisions: Array) -> Array:
-    """Compute sum_m lambda_nm V_m of each row, (n, L, L), in blocks of channels."""
-    n_channels, n_pairs = packed.shape
-    block = max(1, min(n_channels, _MOST_CONVERTED // n_pairs))
-
-    def add(index: Array, total: Array) -> Array:
-        # the last block begins where it ends with the channels; what was seen before counts nothing
-        first = jnp.minimum(index * block, n_channels - block)
-        is_new = first + jnp.arange(block) >= index * block
-        some = jax.lax.dynamic_slice_in_dim(packed, first, block).astype(total.dtype)
-        weights = jax.lax.dynamic_slice_in_dim(precisions, first, block, axis=1)
-        return total + jnp.where(is_new, weights, 0.0) @ some
-
-    total = jnp.zeros((len(precisions), n_pairs))
-    total = jax.lax.fori_loop(0, -(-n_channels // block), add, total)
-    return packed_symmetric.unpack(total, size, form=True)

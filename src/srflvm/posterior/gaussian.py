@@ -34,6 +34,7 @@ from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import cubature_points, fourier_features, jacobian
 from srflvm.numerics.jit import in_float64, quickly_compiled
 from srflvm.numerics.newton import MOST_STEPS, Search, inverse_root
+from srflvm.numerics.weight_covariances import PackedCovariances
 from srflvm.posterior.base import N_NEIGHBOURS, Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
 from srflvm.posterior.embedding import FrozenFunction
@@ -78,12 +79,12 @@ class GaussianPosterior(Posterior):
         return FrozenFunction(self.frequencies, affine, weights, level, (parameters,))
 
     @property
-    def packed_covariances(self) -> FloatArray:
-        """Return the packed covariance (1, P) of the weights, with zeros for the constant."""
+    def covariances(self) -> PackedCovariances:
+        """Return the covariance that the weights of all columns share, with zeros for the constant."""
         size = len(self.weight_covariance)
         whole: Any = np.zeros((1, size + 1, size + 1))
         whole[0, :size, :size] = self.noise * self.weight_covariance
-        return np.asarray(packed_symmetric.pack_form(whole))
+        return PackedCovariances(np.asarray(packed_symmetric.pack_form(whole)))
 
     @property
     def mean_amplitude(self) -> float:
@@ -126,7 +127,7 @@ class GaussianPosterior(Posterior):
 
     def relative_variance_form(self) -> FloatArray:
         """Return the packed form (P,) of the function's variance as a share of its prior variance."""
-        return self.packed_covariances[0] * self.ratio / self.noise
+        return self.covariances.packed[0] * self.ratio / self.noise
 
     # ---- embedding --------------------------------------------------------------------------------
 

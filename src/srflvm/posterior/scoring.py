@@ -100,7 +100,7 @@ def _log_probs(
     """Yield log p(y_nc | x_nt) (n, T, C) of each table for latents (n, T, Q), a few rows at a time."""
     n_rows, n_points, n_latent = latents.shape
     few, many = _SIZES
-    is_small = many * n_points * posterior.packed_covariances.shape[1] <= _MOST_NUMBERS
+    is_small = many * n_points * posterior.covariances.numbers_per_row <= _MOST_NUMBERS
     chunks = PaddedChunks(n_rows, many if is_small and n_rows >= _MANY_ROWS else few)
     parameters = posterior.function.parameters
     filled = [tuple(rows.filled() for rows in encoded) for encoded in tables]

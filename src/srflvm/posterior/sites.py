@@ -20,12 +20,11 @@ from srflvm.likelihoods.base import gauss_hermite
 from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import cubature_points, layer_features
 from srflvm.numerics.jit import in_float64
+from srflvm.numerics.weight_covariances import WeightCovariances
 from srflvm.posterior.base import Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
 from srflvm.posterior.embedding import FrozenFunction
 from srflvm.posterior.joint_draws import Chain
-
-_CHANNELS_AT_ONCE = 256
 
 # Rows are those of the fit if they are embedded where these were, up to rounding.
 _SAME_LATENTS = 1e-6
@@ -39,7 +38,7 @@ _MOST_NUMBERS = 10_000_000
 
 @dataclass(frozen=True)
 class SitePosterior(Posterior):
-    """Posterior with weights (L, C), the constant's last, and packed covariances (C, P) of their own.
+    """Posterior with weights (L, C), the constant's last, and a covariance of them for each channel.
 
     Levels and amplitudes are (C,); `parameters` are the learned parameters of each group of the `table`;
     `affine` (1 + Q,) are the scales of waves and latents among the features, or (0,) if latents are not.
@@ -47,7 +46,7 @@ class SitePosterior(Posterior):
 
     table: Layout
     weights: FloatArray
-    packed_covariance: FloatArray
+    covariance: WeightCovariances
     level: FloatArray
     amplitude: FloatArray
     parameters: tuple[dict[str, FloatArray], ...]
@@ -65,13 +64,13 @@ class SitePosterior(Posterior):
             self.weights,
             self.level,
             self.parameters,
-            self.packed_covariance,
+            self.covariance,
         )
 
     @property
-    def packed_covariances(self) -> FloatArray:
-        """Return the packed covariances (C, P) of the weights."""
-        return self.packed_covariance
+    def covariances(self) -> WeightCovariances:
+        """Return the covariances of the weights of all channels."""
+        return self.covariance
 
     @property
     def mean_amplitude(self) -> float:
@@ -104,8 +103,7 @@ class SitePosterior(Posterior):
     def function_moments(self, latents: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Compute mean and variance (n, C) of f, without offsets."""
         features = self.layer_features(latents)
-        variance = packed_symmetric.quadratic_forms(features, self.packed_covariance.astype(np.float64)).T
-        return features @ self.weights + self.level, np.maximum(variance, 0.0)
+        return features @ self.weights + self.level, self.covariance.variances(features)
 
     def unknown_share(self, latents: FloatArray) -> FloatArray:
         """Compute the share of the function's prior variance that is left, a mean over channels, (n,)."""
@@ -118,7 +116,7 @@ class SitePosterior(Posterior):
         """Return the packed form (P,) of the function's variance as a share of its prior variance."""
         # without an affine part the prior variance of f is the amplitude times phi'phi = 2: one of the
         # Fourier features, one of the constant
-        return (1.0 / (2.0 * self.amplitude)) @ self.packed_covariance / len(self.amplitude)
+        return self.covariance.weighted_form(1.0 / (2.0 * self.amplitude)) / len(self.amplitude)
 
     @property
     def is_linear(self) -> bool:
@@ -209,7 +207,7 @@ class SitePosterior(Posterior):
         Its arguments are the points (K, n, Q) of their latents, and the constants and offset of each group.
         """
         points = latents[None] if cholesky is None else cubature_points(latents, cholesky)
-        numbers = points.shape[0] * self.packed_covariance.shape[1]
+        numbers = points.shape[0] * self.covariance.numbers_per_row
         chunks = PaddedChunks.for_rows(len(latents), numbers)
         known = tuple((rows.constants, rows.offset) for rows in encoded)
         with in_float64():
@@ -282,7 +280,7 @@ class SitePosterior(Posterior):
     ) -> FloatArray:
         """Draw rows that might have been in the place of raw ones, with the constants of those rows."""
         encoded = self.layout.encode(Y, log_sizes)
-        f = self.layer_features(latents) @ self._draw_weights(rng) + self.level
+        f = self.layer_features(latents) @ (self.weights + self.covariance.draw(rng)) + self.level
         return self._observe(f, encoded, rng)
 
     def draw_filled(
@@ -313,21 +311,6 @@ class SitePosterior(Posterior):
             f = self.layer_features(draw.latents) @ draw.weights + self.level
             copies.append(np.where(np.isnan(Y), self._observe(f, chain.encoded, rng, draw.parameters), Y))
         return np.stack(copies) if copies else np.empty((0, *Y.shape))
-
-    def _draw_weights(self, rng: np.random.RandomState) -> FloatArray:
-        """Draw all weights once, (L, C)."""
-        size, n_channels = self.weights.shape
-        noise = rng.standard_normal((n_channels, size))
-        wiggles = []
-        for start in range(0, n_channels, _CHANNELS_AT_ONCE):
-            some = slice(start, start + _CHANNELS_AT_ONCE)
-            packed = self.packed_covariance[some].astype(np.float64)
-            covariance = packed_symmetric.unpack(packed, size, form=True)
-            # the packed covariance is in single precision
-            jitter = 1e-6 * np.trace(covariance, axis1=1, axis2=2) / size
-            root = np.linalg.cholesky(covariance + jitter[:, None, None] * np.eye(size))
-            wiggles.append(np.einsum("cij,cj->ic", root, noise[some]))
-        return self.weights + np.concatenate(wiggles, axis=1)
 
 
 @partial(jax.jit, static_argnames="plan")
@@ -371,7 +354,7 @@ def _embed_linear(function: FrozenFunction, residuals: FloatArray, precision: Fl
     slopes = function.weights[latents]
     means, roots = np.empty((n_rows, n_latent)), np.empty((n_rows, n_latent, n_latent), np.float32)
     outer = _packed_outer(function.weights)
-    moments = precision[:, None] * (function.packed_covariance.astype(np.float64) + outer)
+    moments = precision[:, None] * (_forms(function) + outer)
     for rows in _pieces(n_rows, size):
         second = packed_symmetric.unpack(observed[rows] @ moments, size, form=True)
         inner = second[:, latents, latents] * scales[:, None] * scales
@@ -381,6 +364,12 @@ def _embed_linear(function: FrozenFunction, residuals: FloatArray, precision: Fl
             root = _inverse_root(matrix)
             means[place], roots[place] = root @ (pull @ root), root
     return Embedding(means, roots)
+
+
+def _forms(function: FrozenFunction) -> FloatArray:
+    """Return the packed forms (C, P) of the covariances of the weights."""
+    covariance: Any = function.covariance
+    return np.asarray(covariance.forms(), np.float64)
 
 
 def _linear_moments(
@@ -400,7 +389,7 @@ def _linear_moments(
     inside, scales = slice(first, first + n_latent), np.asarray(function.affine[1:], np.float64)
     # both sides of a product of packed matrices cannot have their pairs doubled
     twice = _pair_counts(size)
-    covariance, outer = function.packed_covariance.astype(np.float64), _packed_outer(function.weights) / twice
+    covariance, outer = _forms(function), _packed_outer(function.weights) / twice
     halved = covariance / twice
     for rows in _pieces(n_rows, size):
         some = features[rows]

@@ -88,7 +88,10 @@ CHANGES = {
         change_tensor("posterior.packed_covariance", lambda a: a[:, 1:]),
         r"packed_covariance has shape",
     ),
-    "an earlier version": (lambda h, t: h.update(schema_version=4), "entry columns, has_affine is not known"),
+    "an earlier version": (
+        lambda h, t: h.update(schema_version=4),
+        "entry columns, has_affine, shares_basis is not known",
+    ),
 }
 
 

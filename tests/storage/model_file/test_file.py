@@ -33,6 +33,7 @@ ENTRIES_SINCE = {
     "groups": 2,
     "has_affine": 5,
     "likelihood_parameters": 2,
+    "shares_basis": 6,
     "size_method": 4,
     "weights_in_state": 2,
 }
@@ -163,7 +164,7 @@ def test_files_of_version_1_are_read(model, saved, target):
     loaded.relevance_ = model.relevance_
     assert_same_but_for_the_affine_part(loaded, model)
     loaded.save(target)
-    assert read(target)[0]["schema_version"] == 5
+    assert read(target)[0]["schema_version"] == 6
 
 
 def test_files_of_before_version_5_mean_the_parameters_of_their_time(saved, target):

@@ -98,8 +98,8 @@ def test_every_single_bit_of_a_number_counts(saved, target):
 
 CHANGES = {
     "newer version": (
-        change_header(schema_version=6, library_version="9.8.7"),
-        "written by srflvm 9.8.7 in version 6 .*Upgrade srflvm",
+        change_header(schema_version=7, library_version="9.8.7"),
+        "written by srflvm 9.8.7 in version 7 .*Upgrade srflvm",
     ),
     "version zero": (change_header(schema_version=0), "version of the format is 0"),
     "version as text": (change_header(schema_version="1"), "version of the format is '1'"),

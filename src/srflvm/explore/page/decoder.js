@@ -5,7 +5,8 @@
 // the waves, and one for each latent.
 //
 // Products of pairs of features are packed along cyclic diagonals, (i, i + d mod L) for d up to L / 2, so
-// that a variance phi'V phi is the inner product of two vectors.
+// that a variance phi'V phi is the inner product of two vectors. If all channels have covariances in one basis,
+// E diag(d) E', a variance is that of d and the squares of E'phi.
 
 class Decoder {
   constructor(spec, nLatent, nColumns) {
@@ -23,6 +24,7 @@ class Decoder {
       partWeights: readBlock(spec.part_weights),
     };
     this.shared = spec.covariances.shared;
+    this.basis = spec.covariances.basis && readBlock(spec.covariances.basis);
     this.covariances = readBlock(spec.covariances.values);
     this.steps = spec.covariances.steps && readBlock(spec.covariances.steps);
     this.doubt = readBlock(spec.uncertainty);
@@ -33,6 +35,8 @@ class Decoder {
     this.size = 2 * this.nWaves + this.slopes.length + (this.slopes.length % 2) + 1;
     this.features = new Float64Array(this.size);
     this.products = new Float64Array((this.size * (this.size + 1)) / 2);
+    this.squares = new Float64Array(this.basis ? this.size : 0);
+    this.regressors = this.basis ? this.squares : this.products;
     this.moments = new Float64Array(2);
   }
 
@@ -63,7 +67,8 @@ class Decoder {
 
   /** The variance of the function at a point, as a share of its prior variance. */
   uncertainty(point) {
-    this._moveTo(point, true);
+    this._moveTo(point, false);
+    this._multiplyPairs();
     const squares = innerProduct(this.features, this.features, 0);
     const share = (2 * innerProduct(this.products, this.doubt, 0)) / squares;
     return Math.min(Math.max(share, 0), 1);
@@ -90,7 +95,19 @@ class Decoder {
     }
     this.slopes.forEach((slope, q) => (this.features[2 * this.nWaves + q] = slope * point[q]));
     this.features[this.size - 1] = 1;
-    if (withProducts) this._multiplyPairs();
+    if (!withProducts) return;
+    if (this.basis) this._squareRotated();
+    else this._multiplyPairs();
+    this.sharedVariance = this.shared ? this._form(0) : NaN;
+  }
+
+  _squareRotated() {
+    const { features, squares, basis, size } = this;
+    squares.fill(0);
+    for (let i = 0, k = 0; i < size; i++) {
+      for (let j = 0; j < size; j++) squares[j] += features[i] * basis[k++];
+    }
+    for (let j = 0; j < size; j++) squares[j] *= squares[j];
   }
 
   _multiplyPairs() {
@@ -99,11 +116,11 @@ class Decoder {
       for (let i = 0; i < size - d; i++) products[k++] = features[i] * features[i + d];
       for (let i = size - d; i < size; i++) products[k++] = features[i] * features[i + d - size];
     }
-    this.sharedVariance = this.shared ? this._form(0) : NaN;
   }
 
   _form(channel) {
-    const value = innerProduct(this.products, this.covariances, channel * this.products.length);
+    const { regressors, covariances } = this;
+    const value = innerProduct(regressors, covariances, channel * regressors.length);
     return Math.max(this.steps ? this.steps[channel] * value : value, 0);
   }
 

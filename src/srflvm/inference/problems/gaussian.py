@@ -103,7 +103,7 @@ class Problem(Protocol):
         """Return the layer's entries of the state for all rows, embedded by a posterior of some of them."""
         ...
 
-    def renewed_state(self, state: State, options: Any) -> State:
+    def renewed_state(self, state: State, posterior: Any, options: Any) -> State:
         """Return the layer's entries that belong to the data, to go on from an earlier fit's others."""
         ...
 
@@ -206,7 +206,7 @@ class CompleteGaussianProblem:
     def embedded_state(self, state: State, posterior: Any, latents: Embedding, options: Any) -> State:
         return {}
 
-    def renewed_state(self, state: State, options: Any) -> State:
+    def renewed_state(self, state: State, posterior: Any, options: Any) -> State:
         return {}
 
     def rows(self, index: np.ndarray) -> CompleteGaussianProblem:
@@ -313,7 +313,7 @@ class MissingGaussianProblem:
         decoded = self.working.columns.standardise(posterior.decode(latents.mean).mean)
         return {"fill": jnp.asarray(np.where(self.missing, decoded, self.filled), options.dtype)}
 
-    def renewed_state(self, state: State, options: Any) -> State:
+    def renewed_state(self, state: State, posterior: Any, options: Any) -> State:
         return {"fill": jnp.asarray(self.filled, options.dtype)}
 
     def rows(self, index: np.ndarray) -> MissingGaussianProblem:

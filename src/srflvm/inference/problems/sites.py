@@ -27,13 +27,22 @@ from srflvm.inference.problems.gaussian import MOST_ANCHORS, CompleteGaussianPro
 from srflvm.likelihoods.base import Likelihood
 from srflvm.model.elbo import STEPS_PER_SWEEP, Settings, StartingPoint
 from srflvm.model.evidence_layers import GradientLayer, GroupPlan, SiteData, SiteLayer, affine_scales
-from srflvm.model.sites import DAMPING, Function, GroupState, Slopes, better_amplitude, better_parameters
+from srflvm.model.sites import (
+    DAMPING,
+    Function,
+    GroupState,
+    Slopes,
+    at_once,
+    better_amplitude,
+    better_parameters,
+)
 from srflvm.numerics import packed_symmetric, site_regression
 from srflvm.numerics.bayesian_pca import LinearFactors
 from srflvm.numerics.features import cubature_points, layer_features
 from srflvm.numerics.jit import in_float64, one_blas_thread, quickly_compiled
 from srflvm.numerics.low_rank_fill import low_rank_fill
 from srflvm.numerics.site_regression import Sites
+from srflvm.numerics.weight_covariances import PackedCovariances
 from srflvm.parallel.communicator import Communicator
 from srflvm.posterior.chunks import Embedding
 from srflvm.posterior.sites import SitePosterior
@@ -206,24 +215,32 @@ class SiteProblem:
         spread = np.exp(rng.uniform(-0.7, 0.7, size=(options.n_frequencies, 1)))
         shape = (options.n_frequencies, start.latents.shape[1])
         frequencies = start.frequency_scale * spread * rng.standard_normal(shape)
-        # the function's variance on the working scale, as the starting point found it
-        variance = self.working.columns.scale**2 * start.noise / start.ratio
         data = self.fit_data(options.dtype)
         state = self._state(self._guesses(), data, self.parameters, options.dtype)
-        state["log_amplitude"] = tuple(
-            np.full(rows.y.shape[1], np.log(variance * (g.spread * g.likelihood.working_gain) ** 2))
-            for g, rows in self._groups
-        )
+        state["log_amplitude"] = self._log_amplitudes(start)
         features = _features(start.latents[None], frequencies, np.zeros(0), options.dtype)
         solved = solve_sites(self._plans, features, data, state, _ROUNDS_AT_START)
         if self.route == "gradient":
             return _gradient_state(solved, options.dtype)
         return state | GroupState.as_entries([group.state for group in solved])
 
+    def _log_amplitudes(self, start: StartingPoint) -> tuple[FloatArray, ...]:
+        """Return the log amplitudes of each group at a start, without an affine part."""
+        # the function's variance on the working scale, as the starting point found it
+        variance = self.working.columns.scale**2 * start.noise / start.ratio
+        return tuple(
+            np.full(rows.y.shape[1], np.log(variance * (g.spread * g.likelihood.working_gain) ** 2))
+            for g, rows in self._groups
+        )
+
     def _affine_state(self, start: StartingPoint, options: Any) -> State:
         """Make sites near a first guess, with the amplitudes and slopes of the start."""
         data = self.fit_data(options.dtype)
         state = self._state(self._guesses(), data, self.parameters, options.dtype)
+        return state | self._affine_entries(start)
+
+    def _affine_entries(self, start: StartingPoint) -> State:
+        """Return the log amplitudes of each group and the log scales of features at a start."""
         wave = np.sqrt(start.noise / start.ratio)
         n_latent = start.latents.shape[1]
         slopes = np.full(n_latent, wave / np.sqrt(n_latent)) if start.slopes is None else start.slopes
@@ -233,7 +250,7 @@ class SiteProblem:
             np.full(rows.y.shape[1], 2.0 * np.log(size * g.spread * g.likelihood.working_gain))
             for g, rows in self._groups
         )
-        return state | {"log_amplitude": amplitudes, "log_affine": np.log(scales)}
+        return {"log_amplitude": amplitudes, "log_affine": np.log(scales)}
 
     def embedded_state(self, state: State, posterior: Any, latents: Embedding, options: Any) -> State:
         """Return the layer's entries of the state for all rows, embedded by a posterior of some of them."""
@@ -245,7 +262,7 @@ class SiteProblem:
         fresh = self._state(guesses, data, posterior.parameters, options.dtype)
         return {**fresh, "parameters": state["parameters"], "log_amplitude": state["log_amplitude"]}
 
-    def renewed_state(self, state: State, options: Any) -> State:
+    def renewed_state(self, state: State, posterior: Any, options: Any) -> State:
         """Return the layer's entries that belong to the data, to go on from an earlier fit's others."""
         if self.route == "gradient":
             return {}
@@ -298,8 +315,7 @@ class SiteProblem:
         affine = self._affine_scales(state)
         features = _features(points, frequencies, affine, dtype)
         solved = solve_sites(self._plans, features, data, state, _ROUNDS_AT_END)
-        n_anchors = _MOST_AFFINE_ANCHORS if self.has_affine else MOST_ANCHORS
-        anchors = np.sort(rng.permutation(self.n_rows)[:n_anchors])
+        anchors = self._anchors(rng)
         posterior = SitePosterior(
             columns=self.working.columns,
             frequencies=frequencies,
@@ -307,7 +323,9 @@ class SiteProblem:
             anchor_scores=self.working.scores[anchors],
             table=self.layout,
             weights=np.concatenate([group.weights for group in solved]).T.astype(np.float64),
-            packed_covariance=np.concatenate([g.packed_covariance for g in solved]).astype(np.float32),
+            covariance=PackedCovariances(
+                np.concatenate([group.packed_covariance for group in solved]).astype(np.float32)
+            ),
             level=np.concatenate(self.levels),
             amplitude=np.exp(np.concatenate([group.state.log_amplitude for group in solved])),
             parameters=tuple(group.state.parameters for group in solved),
@@ -318,6 +336,11 @@ class SiteProblem:
     def embed(self, posterior: Any) -> Embedding:
         """Return the embedding that a posterior gives to all rows."""
         return posterior.embed_encoded(self.encoded)
+
+    def _anchors(self, rng: np.random.RandomState) -> np.ndarray:
+        """Return the rows that are kept as anchors."""
+        n_anchors = _MOST_AFFINE_ANCHORS if self.has_affine else MOST_ANCHORS
+        return np.sort(rng.permutation(self.n_rows)[:n_anchors])
 
     def _points(self, latents: Embedding, rng: np.random.RandomState) -> FloatArray:
         """Return cubature points of q(X), or one random draw for each row where there are many rows."""
@@ -470,7 +493,7 @@ def _visit(
     local = likelihood.expectations(rows.y, here.total, here.variance, rows.arguments(state.parameters))
     value = jnp.sum(jnp.where(rows.observed, local.value, 0.0), axis=1, dtype=jnp.float64)
     bound = value - weights.divergence(jnp.exp(state.log_amplitude))
-    better, slopes = better_parameters(likelihood, rows, here, state.parameters)
+    better, slopes = better_parameters(likelihood, len(rows.y), state.parameters, at_once(rows, here))
     updated = GroupState(
         sites=state.move_sites(here.target_sites(local, rows.observed), DAMPING["sites"]),
         parameters=better,

@@ -26,6 +26,11 @@ from srflvm.exceptions import ModelFileError
 from srflvm.inference.params import Params
 from srflvm.likelihoods.base import Units
 from srflvm.model import spectral
+from srflvm.numerics.weight_covariances import (
+    PackedCovariances,
+    SharedBasisCovariances,
+    WeightCovariances,
+)
 from srflvm.posterior.base import Posterior
 from srflvm.posterior.gaussian import GaussianPosterior
 from srflvm.posterior.sites import SitePosterior
@@ -52,6 +57,12 @@ __all__ = ["StoredModel", "read_versions"]
 
 _FORMAT = "srflvm-model"
 _NUMBER_TYPES = ("F64", "F32")
+# How the covariances of the weights are stored, by whether all channels share a basis: their type, and the
+# names of the tensors that hold its fields.
+_COVARIANCES: dict[bool, tuple[type[WeightCovariances], tuple[str, ...]]] = {
+    False: (PackedCovariances, ("packed_covariance",)),
+    True: (SharedBasisCovariances, ("basis", "spectrum")),
+}
 _TUPLES_IN_STATE = {"sticks": spectral.Sticks, "concentration": spectral.Concentration}
 
 
@@ -184,6 +195,7 @@ def _take_apart(model: StoredModel) -> tuple[Schema, Tensors]:
         "size_method": posterior.layout.size_method,
         "weights_in_state": "weight_mean" in state,
         "has_affine": "log_affine" in state,
+        "shares_basis": posterior.covariances.basis is not None,
         "feature_names": None if names is None else [str(name) for name in names],
         "start_names": list(attributes["start_elbos_"]),
         "likelihood_parameters": list(attributes["likelihood_parameters_"]),
@@ -251,7 +263,11 @@ def _arrays_of_groups(schema: Schema, posterior: SitePosterior, state: Any) -> d
     location, scale = np.empty(layout.n_columns), np.empty(layout.n_columns)
     for group in layout.groups:
         location[group.columns], scale[group.columns] = group.units
-    found = {"layout": {"count_means": layout.count_means, "location": location, "scale": scale}}
+    names = _COVARIANCES[schema.plain["shares_basis"]][1]
+    found = {
+        "layout": {"count_means": layout.count_means, "location": location, "scale": scale},
+        "posterior": posterior.as_dict() | dict(zip(names, posterior.covariance, strict=True)),
+    }
     for name in schema.state_of_groups:
         found[name] = {str(index): value for index, value in enumerate(state[name])}
     for index, (learned, in_state) in enumerate(zip(posterior.parameters, state["parameters"], strict=True)):
@@ -318,6 +334,8 @@ def _posterior_and_state(schema: Schema, arrays: dict[str, dict[str, Any]]) -> t
     if not schema.has_groups:
         return GaussianPosterior(**kept), state
     every = range(len(schema.groups))
+    kind, names = _COVARIANCES[schema.plain["shares_basis"]]
+    kept["covariance"] = kind(*(kept.pop(name) for name in names))
     kept["table"] = _layout(schema, **arrays["layout"])
     kept["parameters"] = tuple(arrays.get(f"learned_{index}", {}) for index in every)
     for name in schema.state_of_groups:

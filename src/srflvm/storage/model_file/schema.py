@@ -25,7 +25,7 @@ from srflvm.likelihoods.columns import LIKELIHOODS
 from srflvm.storage.container import SchemaError, TensorForms, Tensors, require
 from srflvm.storage.model_file.likelihoods import decode_choice
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 Plain = dict[str, Any]
 
@@ -110,12 +110,19 @@ _SITE_TENSORS = {
     "columns.mean": _Tensor(("C",)),
     "columns.directions": _Tensor(("C", "R")),
     "posterior.weights": _Tensor(("L", "C")),
-    "posterior.packed_covariance": _Tensor(("C", "P"), dtypes=("float32",)),
     "posterior.level": _Tensor(("C",)),
     "posterior.amplitude": _Tensor(("C",), smallest=_TINY),
     "layout.count_means": _Tensor(("M",)),
     "layout.location": _Tensor(("M",)),
     "layout.scale": _Tensor(("M",), smallest=_TINY),
+}
+
+# Of the covariances of the weights of a `SitePosterior`: those of every channel by themselves, or one basis
+# of all channels and variances along it.
+_PACKED_TENSORS = {"posterior.packed_covariance": _Tensor(("C", "P"), dtypes=("float32",))}
+_SHARED_BASIS_TENSORS = {
+    "posterior.basis": _Tensor(("L", "L"), dtypes=_PRECISION_OF_THE_FIT),
+    "posterior.spectrum": _Tensor(("C", "L"), dtypes=_PRECISION_OF_THE_FIT, smallest=0.0),
 }
 
 # Of a `SitePosterior` with an affine part: scales of the waves and of each latent.
@@ -187,7 +194,8 @@ _SIZE_METHODS = ("totals", "ratios", None)
 SIZES_BY_MEANS = "by means"
 
 # Values stored as JSON besides the tensors. "groups" is None for a `GaussianPosterior`; "weights_in_state"
-# says whether the state is that of a `GradientLayer`, "has_affine" whether latents are among the features.
+# says whether the state is that of a `GradientLayer`, "has_affine" whether latents are among the features,
+# "shares_basis" whether the covariances of all channels are in one basis.
 # "columns" describes the columns of a data frame, and is None for other data.
 _ENTRIES = {
     "parameters": dict,
@@ -199,6 +207,7 @@ _ENTRIES = {
     "size_method": (str, NoneType),
     "weights_in_state": bool,
     "has_affine": bool,
+    "shares_basis": bool,
     "likelihood_parameters": list,
     "columns": (dict, NoneType),
 }
@@ -216,6 +225,7 @@ _ADDED = {
     "has_affine": 5,
     "columns": 5,
     "n_components_": 5,
+    "shares_basis": 6,
 }
 _VALUES_BEFORE: Plain = {
     "groups": None,
@@ -223,6 +233,7 @@ _VALUES_BEFORE: Plain = {
     "likelihood_parameters": [],
     "size_method": SIZES_BY_MEANS,
     "has_affine": False,
+    "shares_basis": False,
     "columns": None,
 }
 
@@ -344,8 +355,9 @@ class Schema:
     def _tensors_of_sites(self) -> dict[str, _Tensor]:
         # an affine part is checked before the features, whose number depends on it
         affine = _AFFINE_TENSORS if self.plain["has_affine"] else {}
+        covariance = _SHARED_BASIS_TENSORS if self.plain["shares_basis"] else _PACKED_TENSORS
         counts = _COUNT_TENSORS if self.has_counts else {}
-        return affine | _SITE_TENSORS | self._tensors_of_groups() | counts
+        return affine | _SITE_TENSORS | covariance | self._tensors_of_groups() | counts
 
     def _tensors_of_groups(self) -> dict[str, _Tensor]:
         table = {}
@@ -398,7 +410,11 @@ class Schema:
 
     def _check_flags(self) -> None:
         """Check the entries that say of what kind the model is."""
-        of_groups = {"weights_in_state": "weights in a state", "has_affine": "an affine part"}
+        of_groups = {
+            "weights_in_state": "weights in a state",
+            "has_affine": "an affine part",
+            "shares_basis": "a basis of covariances",
+        }
         for name, what in of_groups.items():
             require(self.has_groups or not self.plain[name], f"it has {what} without groups")
         method = self.plain["size_method"]
