@@ -87,9 +87,12 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Whether an affine map of the latents is added to the kernel's function, with a relevance for each
         dimension. The model then contains Bayesian and logistic PCA. "auto" has it where columns are of
         several kinds or in units of their own; without it the model is that of the paper.
-    inference : {"auto", "sites", "polya_gamma", "polya_gamma_sampled", "gradient"}, default="auto"
-        How the weights of non-Gaussian columns are treated. "auto" is exact for Gaussian columns with one
-        noise and "sites" for all others; see the page on theory.
+    inference : str, default="auto"
+        How the weights are treated: "sites", "shared_basis", "polya_gamma", "polya_gamma_sampled" or
+        "gradient". "auto" is exact for Gaussian columns with one noise. For all others it is "sites", a
+        covariance of the weights for every column, in small tables, with an affine part and in batches, and
+        "shared_basis", one basis for the covariances of all columns, in larger tables, which costs little
+        more than Gaussian columns. See the page on theory.
     size_factors : {"auto", "totals", "ratios"} or None, default="auto"
         Whether the mean of a row's counts is proportional to a size of the row: "totals" takes the row's
         total, "ratios" the median ratio of its counts to the column means. "auto" takes ratios where there
@@ -100,7 +103,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         What to do with a text or category of a data frame that the training data did not have.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a quarter of the rows, at least
-        25 and at most 300 (50 where every entry has a site of its own), and 25 beside an affine part. More
+        25 and at most 300 (50 where larger tables are fitted by sites), and 25 beside an affine part. More
         frequencies follow finer structure; a step costs their square. With `affine=True`, 0 means a linear
         model of Gaussian columns with a noise for each: Bayesian factors over the observed entries alone, of
         which those that tell nothing are dropped, so that `n_components` is the most there may be.

@@ -88,3 +88,12 @@ def test_the_inverse_root_is_a_factor_of_the_inverse():
     root = np.asarray(inverse_root(jnp.asarray(hessian)))
     np.testing.assert_allclose(root @ root.swapaxes(1, 2), np.linalg.inv(hessian), rtol=1e-12)
     assert root[0, 0, 1] == 0.0
+
+
+def test_curvature_that_the_hessian_leaves_out_is_learned_from_gradients():
+    """With residuals ten times the weights' outputs, Gauss and Newton's Hessian alone takes twice the steps."""
+    frequencies, weights, targets, start = wavy(50, 2)
+    noise = np.random.default_rng(0).normal(size=targets.shape)
+    ended, gradient, curvature = searched(frequencies, weights, targets + 6.0 * noise, start, (12,))
+    left = 0.5 * np.einsum("nq,nq->n", gradient, np.linalg.solve(curvature, gradient[..., None])[..., 0])
+    assert np.mean(left < 1e-3) > 0.95

@@ -1,14 +1,18 @@
-"""Damped Newton steps for many small problems at once: the latents of rows, each row on its own.
+"""Damped quasi-Newton steps for many small problems at once: the latents of rows, each row on its own.
 
-Rows have a damping and an end of their own, so that a row gets the same answer alone and in any batch. The
-Hessian is the costliest part of a step, Q times as costly as the gradient: with many latents it is kept for
-several steps, which then are those of a preconditioned descent.
+Rows have a damping, a curvature and an end of their own, so that a row gets the same answer alone and in any
+batch. The Hessian is the costliest part of a step, Q times as costly as the gradient, and the approximate one
+of least squares leaves out what large residuals add. So it is computed where a search begins, and then
+follows the gradients: after a step s that changed the gradient by y,
+
+    B + y y' / s'y - B s s'B / s'B s,
+
+the update of Broyden, Fletcher, Goldfarb and Shanno, which keeps B positive definite where s'y > 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,8 +25,8 @@ MOST_STEPS = 40
 _SMALLEST_GAIN = 1e-9
 _LARGEST_DAMPING = 1e8
 
-# A Hessian serves one step, and one more for every so many latents.
-_LATENTS_PER_STEP = 16
+# A curvature along a step that is below this share of the one expected is not learned: it may be negative.
+_SMALLEST_CURVATURE = 0.1
 
 # Rounding errors of a sum of products, in units of the last place.
 _ROUNDING = 16.0
@@ -32,18 +36,28 @@ Evaluate = Callable[[Array], tuple[Array, Array]]
 
 
 class Search(NamedTuple):
-    """State of the search of each row: latents (n, Q), damping (n,), and whether it has not ended (n,)."""
+    """State of the search of each row.
+
+    Latents (n, Q), damping (n,), whether it has not ended (n,), and the curvature B (n, Q, Q), zero of a
+    search that has not made a step.
+    """
 
     latents: Any
     damping: Any
     active: Any
+    curvature: Any
 
     @classmethod
     def begin(cls, start: Any) -> Search:
         """Return searches at given latents that have not made a step."""
         xp = start.__array_namespace__()
-        n_rows = start.shape[0]
-        return cls(start, xp.full(n_rows, 0.03, dtype=start.dtype), xp.ones(n_rows, dtype=bool))
+        n_rows, n_latent = start.shape
+        return cls(
+            start,
+            xp.full(n_rows, 0.03, dtype=start.dtype),
+            xp.ones(n_rows, dtype=bool),
+            xp.zeros((n_rows, n_latent, n_latent), dtype=start.dtype),
+        )
 
     def advance(
         self, evaluate: Evaluate, hessian_at: Callable[[Array], Array], n_steps: int | Array = MOST_STEPS
@@ -53,30 +67,29 @@ class Search(NamedTuple):
         The loss of each row goes down to its lowest value near the start. The Hessians may be approximate but
         must be positive definite. Stopping and advancing again changes nothing.
         """
-        n_kept = 1 + self.latents.shape[1] // _LATENTS_PER_STEP
+        is_new = jnp.all(self.curvature == 0.0, axis=(1, 2), keepdims=True)
+        begun = self._replace(curvature=jnp.where(is_new, hessian_at(self.latents), self.curvature))
 
-        def steps(state: tuple[Array, Search, Any]) -> tuple[Array, Search, Any]:
+        def step(state: tuple[Array, Search, Any]) -> tuple[Array, Search, Any]:
             number, now, here = state
-            hessian = hessian_at(now.latents)
-            step = partial(_step, evaluate, hessian)
-            return number + n_kept, *jax.lax.fori_loop(0, n_kept, lambda _, pair: step(*pair), (now, here))
+            return number + 1, *_step(evaluate, now, here)
 
         def goes_on(state: tuple[Array, Search, Any]) -> Array:
             return (state[0] < n_steps) & jnp.any(state[1].active)
 
-        start = jnp.array(0), self, evaluate(self.latents)
-        ended = jax.lax.while_loop(goes_on, steps, start)[1]
+        ended = jax.lax.while_loop(goes_on, step, (jnp.array(0), begun, evaluate(self.latents)))[1]
         return ended, hessian_at(ended.latents)
 
 
-def _step(evaluate: Evaluate, hessian: Array, search: Search, here: tuple[Array, Array]):
-    latents, (loss, gradient) = search.latents, here
-    curvature = jnp.diagonal(hessian, axis1=1, axis2=2)
+def _step(evaluate: Evaluate, search: Search, here: tuple[Array, Array]):
+    latents, curvature, (loss, gradient) = search.latents, search.curvature, here
+    own = jnp.diagonal(curvature, axis1=1, axis2=2)
     identity = jnp.eye(latents.shape[1], dtype=latents.dtype)
-    damped = hessian + (search.damping[:, None] * curvature)[:, :, None] * identity
-    move = jnp.linalg.solve(damped, gradient[..., None])[..., 0]
-    new_loss, new_gradient = evaluate(latents - move)
-    expected = jnp.sum(move * (gradient - 0.5 * jnp.einsum("nqr,nr->nq", hessian, move)), axis=1)
+    damped = curvature + (search.damping[:, None] * own)[:, :, None] * identity
+    move = -jnp.linalg.solve(damped, gradient[..., None])[..., 0]
+    new_loss, new_gradient = evaluate(latents + move)
+    bent = jnp.einsum("nqr,nr->nq", curvature, move)
+    expected = -jnp.sum(move * (gradient + 0.5 * bent), axis=1)
     gain = loss - new_loss
     better = search.active & (gain > 0.0)
     # less damping only where the quadratic was right: a step beyond the minimum gains a little, too
@@ -84,12 +97,23 @@ def _step(evaluate: Evaluate, hessian: Array, search: Search, here: tuple[Array,
     small = (1.0 + search.damping) * expected < _SMALLEST_GAIN * (1.0 + jnp.abs(loss))
     ended = small | (search.damping > _LARGEST_DAMPING)
     moved = Search(
-        jnp.where(better[:, None], latents - move, latents),
+        jnp.where(better[:, None], latents + move, latents),
         search.damping * factor,
         search.active & ~ended,
+        _updated(curvature, move, bent, new_gradient - gradient, search.active),
     )
     kept = jnp.where(better, new_loss, loss), jnp.where(better[:, None], new_gradient, gradient)
     return moved, kept
+
+
+def _updated(curvature: Array, move: Array, bent: Array, change: Array, active: Array) -> Array:
+    """Return the curvatures after a move that changed the gradient; `bent` is their product with the move."""
+    along, before = jnp.sum(move * change, axis=1), jnp.sum(move * bent, axis=1)
+    learns = active & (before > 0.0) & (along > _SMALLEST_CURVATURE * before) & (along < jnp.inf)
+    gained = change / jnp.sqrt(jnp.where(learns, along, 1.0))[:, None]
+    lost = bent / jnp.sqrt(jnp.where(learns, before, 1.0))[:, None]
+    more = gained[:, :, None] * gained[:, None, :] - lost[:, :, None] * lost[:, None, :]
+    return jnp.where(learns[:, None, None], curvature + more, curvature)
 
 
 def inverse_root(hessian: Array) -> Array:

@@ -15,6 +15,7 @@ from srflvm.likelihoods import Gaussian
 from srflvm.numerics.features import layer_features
 from srflvm.numerics.jit import in_float64
 from srflvm.numerics.weight_covariances import PackedCovariances, SharedBasisCovariances
+from srflvm.posterior.chunks import Embedding
 
 SMALL = {"n_components": 1, "n_frequencies": 8, "max_iter": 6, "tol": 0.0, "random_state": 0}
 KINDS = ["bernoulli"] * 2 + ["negative_binomial"] * 2 + ["ordinal", Gaussian("column")]
@@ -151,3 +152,14 @@ def _bound_at(problem, state, points):
         rows = Rows(layer.groups, data, picks, jnp.asarray(points), state["drawn_frequencies"], jnp.zeros(0))
         entries = {name: state[name] for name in layer.carries}
         return np.asarray(jax.jit(lambda s: layer._visited(rows, s, False)[0].bound)(entries))
+
+
+def test_points_have_the_mean_of_the_latents_and_over_rows_their_covariance():
+    root = np.array([[0.5, 0.0], [0.3, 0.2]])
+    latents = Embedding(np.ones((4000, 2)), np.tile(root, (4000, 1, 1)))
+    problem = plan_and_problem(np.eye(4), "bernoulli", inference="shared_basis", **SMALL)[1]
+    points = problem._points(latents, np.random.RandomState(0))
+    np.testing.assert_allclose(points.mean(axis=0), latents.mean, atol=1e-12)
+    away = (points[0] - latents.mean) @ np.linalg.inv(root).T
+    np.testing.assert_allclose(np.sum(away**2, axis=1), 2.0, atol=1e-12)
+    np.testing.assert_allclose(away.T @ away / 4000, np.eye(2), atol=5.0 * np.sqrt(0.5 / 4000))

@@ -159,6 +159,18 @@ class SharedBasisProblem(SiteProblem):
         return posterior, self.embed(posterior)
 
 
+    def _points(self, latents: Embedding, rng: np.random.RandomState) -> FloatArray:
+        """Return two points (2, N, Q) of q(X), opposite to each other, in a random direction of each row.
+
+        Cubature takes as many points as there are axes twice, each at the cost of a visit of all columns.
+        """
+        n_rows, n_latent = latents.mean.shape
+        directions = rng.standard_normal((n_rows, n_latent))
+        directions *= np.sqrt(n_latent) / np.linalg.norm(directions, axis=1, keepdims=True)
+        steps = np.einsum("nqr,nr->nq", latents.cholesky, directions)
+        return np.stack([latents.mean + steps, latents.mean - steps])
+
+
 def _regression(cross: FloatArray, values: FloatArray, amplitudes: FloatArray) -> ColumnWeights:
     """Return the weights of regressions with noise one, from Psi'f (L, C) and the eigenvalues of Phi'Phi."""
     precision = np.broadcast_to(values, (len(amplitudes), len(values)))
