@@ -120,7 +120,10 @@ CHANGES = {
     "fewer features": (change_tensor("posterior.basis", lambda a: a[1:]), r"basis has shape"),
     "fewer channels": (change_tensor("posterior.spectrum", lambda a: a[1:]), "spectrum has shape"),
     "negative": (change_tensor("posterior.spectrum", np.negative), "spectrum has entries that are too small"),
-    "an earlier version": (lambda h, t: h.update(schema_version=5), "entry shares_basis is not known"),
+    "an earlier version": (
+        lambda h, t: h.update(schema_version=5),
+        "entry has_votes, shares_basis is not known",
+    ),
 }
 
 

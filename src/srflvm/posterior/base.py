@@ -57,12 +57,14 @@ class _IncompleteRows(NamedTuple):
     """Those rows of a table that have missing entries, embedded.
 
     `rows` tells where they are; `values` (n, M) are raw, NaN where missing; `log_sizes` (n,) may be None.
+    `voted` has the probabilities (n, C) of the codes of the columns on which similar rows vote.
     """
 
     rows: np.ndarray
     values: FloatArray
     log_sizes: FloatArray | None
     embedding: Embedding
+    voted: dict[int, FloatArray]
 
     @property
     def missing(self) -> np.ndarray:
@@ -299,6 +301,7 @@ class Posterior(abc.ABC):
         if some is None or not some.rows.size:
             return tables
         found = self.category_probabilities(some.embedding.mean, some.embedding.cholesky)
+        found |= some.voted
         found |= self._ordered_probabilities(some.embedding, [c for c in tables if c not in found])
         for column, table in tables.items():
             missing = some.missing[:, column]
@@ -334,7 +337,22 @@ class Posterior(abc.ABC):
         n_latent = self.frequencies.shape[1]
         nothing = Embedding(np.empty((0, n_latent)), np.empty((0, n_latent, n_latent)))
         embedding = self.embed(Y[index], some) if index.size else nothing
-        return _IncompleteRows(index, Y[index], some, embedding)
+        voted = self.voted_probabilities(Y[index], some, embedding) if index.size else {}
+        return _IncompleteRows(index, Y[index], some, embedding, voted)
+
+    @property
+    def has_votes(self) -> bool:
+        """Tell whether training rows vote on the classes of others."""
+        return False
+
+    def voted_probabilities(
+        self, Y: FloatArray, log_sizes: FloatArray | None, embedding: Embedding
+    ) -> dict[int, FloatArray]:
+        """Compute the probabilities (n, C) of the codes of columns on which similar rows vote.
+
+        Those of a row are for the case that its own entry is missing.
+        """
+        return {}
 
     def fill_missing(
         self, Y: FloatArray, log_sizes: FloatArray | None = None, incomplete: _IncompleteRows | None = None
@@ -348,9 +366,27 @@ class Posterior(abc.ABC):
         if missing.any():
             some = self.embed_incomplete(Y, log_sizes) if incomplete is None else incomplete
             decoded = self.decode_data(some.embedding, some.values, some.log_sizes)
-            filled[missing] = decoded.mean[some.missing]
-            std[missing] = np.sqrt(np.broadcast_to(decoded.variance, decoded.mean.shape)[some.missing])
+            mean, variance = decoded.mean, np.array(np.broadcast_to(decoded.variance, decoded.mean.shape))
+            for column, table in some.voted.items():
+                mean[:, column], variance[:, column] = self._moments_of_codes(column, table)
+            filled[missing] = mean[some.missing]
+            std[missing] = np.sqrt(variance[some.missing])
         return filled, std
+
+    def _moments_of_codes(self, column: int, table: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what probabilities (n, C) of codes fill in, and its variance, as decoding defines both."""
+        if column in self._category_columns:
+            chance = table.max(axis=1)
+            return self.level_columns[column][table.argmax(axis=1)], chance * (1.0 - chance)
+        codes = self.level_columns[column]
+        mean = table @ codes
+        return mean, np.maximum(table @ codes**2 - mean**2, 0.0)
+
+    @cached_property
+    def _category_columns(self) -> set[int]:
+        """Return the columns of categories, whose mean is the most probable code."""
+        groups = [group for group in self.layout.groups if group.likelihood.has_categories]
+        return {column for group in groups for column in group.columns.tolist()}
 
     def ends_of_missing(
         self, Y: FloatArray, log_sizes: FloatArray | None, width: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -21,16 +21,27 @@ from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import cubature_points, layer_features
 from srflvm.numerics.jit import in_float64
 from srflvm.numerics.weight_covariances import WeightCovariances
-from srflvm.posterior.base import Decoded, Posterior
+from srflvm.posterior.base import N_NEIGHBOURS, Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
-from srflvm.posterior.embedding import FrozenFunction
+from srflvm.posterior.embedding import FrozenFunction, embed_rows
 from srflvm.posterior.joint_draws import Chain
+from srflvm.posterior.votes import UNKNOWN, Electorate
 
 # Rows are those of the fit if they are embedded where these were, up to rounding.
 _SAME_LATENTS = 1e-6
 
 # Scale of the waves below which the function is linear in the latents to all digits.
 _NO_WAVES = 1e-10
+
+# Rows that vote on the classes of a column, and on those of all columns; with fewer than so many for each
+# column there are no votes.
+_MOST_VOTERS = 1000
+_MOST_VOTERS_OF_ALL = 20_000
+_FEWEST_VOTERS = 30
+
+# Indicators of categories are multiplied by this in distances: two different ones are as far apart as numbers
+# are that differ by twice their standard deviation.
+_CATEGORY_SCALE = 2.0**0.5
 
 # Numbers of the matrices of rows under a linear function that are held at a time.
 _MOST_NUMBERS = 10_000_000
@@ -42,6 +53,7 @@ class SitePosterior(Posterior):
 
     Levels and amplitudes are (C,); `parameters` are the learned parameters of each group of the `table`;
     `affine` (1 + Q,) are the scales of waves and latents among the features, or (0,) if latents are not.
+    `votes` are those of training rows on columns of classes, if there are any.
     """
 
     table: Layout
@@ -51,6 +63,7 @@ class SitePosterior(Posterior):
     amplitude: FloatArray
     parameters: tuple[dict[str, FloatArray], ...]
     affine: FloatArray = field(default_factory=lambda: np.zeros(0))
+    votes: Electorate | None = None
 
     shares_covariance = False
 
@@ -259,6 +272,151 @@ class SitePosterior(Posterior):
                 target[:, group.columns] = square * part
         return mean, latent, weight, noise
 
+    # ---- votes of similar rows --------------------------------------------------------------------
+
+    @cached_property
+    def voting_columns(self) -> list[int]:
+        """Return the columns whose classes have no order: categories, and columns of two codes."""
+        columns = self.level_columns.items()
+        return [column for column, codes in columns if column in self._category_columns or len(codes) == 2]
+
+    @property
+    def has_votes(self) -> bool:
+        """Tell whether training rows vote on the classes of others."""
+        return self.votes is not None
+
+    def suits(self, votes: Electorate) -> bool:
+        """Tell whether votes are on the columns of this posterior that have classes."""
+        sizes = np.array([len(self.level_columns[column]) for column in self.voting_columns])
+        n_columns, _, n_entries = votes.points.shape
+        if (n_columns, n_entries) != (len(sizes), len(self._owners)):
+            return False
+        are_codes = (votes.codes == np.round(votes.codes)) & (votes.codes < sizes[:, None])
+        return bool(are_codes.all() and np.all(votes.shares <= 1.0))
+
+    def with_votes(
+        self, encoded: tuple[GroupRows, ...], latents: FloatArray, rng: np.random.RandomState
+    ) -> SitePosterior:
+        """Return the posterior with the votes of training rows, given as channels and embedded at latents."""
+        columns, n_rows = self.voting_columns, len(latents)
+        n_voters = min(_MOST_VOTERS, n_rows, _MOST_VOTERS_OF_ALL // max(len(columns), 1))
+        if not columns or n_voters < _FEWEST_VOTERS:
+            return self
+        voters = np.sort(rng.permutation(n_rows)[:n_voters])
+        some = tuple(rows.take_rows(voters) for rows in encoded)
+        codes = np.stack([self._codes(some, column) for column in columns])
+        # each voter once for every column of which it has a class, as if it had none
+        places, rows = np.nonzero(codes != UNKNOWN)
+        hidden = self._channels_of([columns[place] for place in places])
+        without = _rows_without(tuple(group.take_rows(rows) for group in some), hidden)
+        filled = tuple(group.filled() for group in without)
+        starts = np.repeat(latents[voters][rows][:, None], N_NEIGHBOURS, axis=1)
+        embedding = embed_rows(self.channel_likelihoods, self.function, filled, starts, n_rounds=1)
+        points, tables = self._completed(without, embedding)
+        of_voters, probabilities = np.zeros((len(columns), n_voters, points.shape[1])), []
+        for place, column in enumerate(columns):
+            mine = places == place
+            of_voters[place, rows[mine]] = self._compared(points[mine], column)
+            table = np.zeros((n_voters, tables[column].shape[1]))
+            table[rows[mine]] = tables[column][mine]
+            probabilities.append(table)
+        return replace(self, votes=Electorate.assemble(of_voters, codes, probabilities))
+
+    def voted_probabilities(
+        self, Y: FloatArray, log_sizes: FloatArray | None, embedding: Embedding
+    ) -> dict[int, FloatArray]:
+        """Compute the probabilities (n, C) of the codes of columns on which similar rows vote."""
+        if self.votes is None:
+            return {}
+        points, tables = self._completed(self.layout.encode(Y, log_sizes), embedding)
+        return {
+            column: self.votes.mix(place, self._compared(points, column), tables[column])
+            for place, column in enumerate(self.voting_columns)
+        }
+
+    def _codes(self, encoded: tuple[GroupRows, ...], column: int) -> FloatArray:
+        """Return the codes (n,) of a column of rows given by their channels, UNKNOWN where missing."""
+        place, own = self._places[column]
+        group, y = self.layout.groups[place], encoded[place].y
+        known = ~np.isnan(y[:, own.start])
+        if column not in self._category_columns:
+            return np.where(known, y[:, own.start], UNKNOWN)
+        codes = group.likelihood.columns_from_draws(np.nan_to_num(y), {})
+        return np.where(known, codes[:, group.columns.tolist().index(column)], UNKNOWN)
+
+    def _channels_of(self, columns: list[int]) -> np.ndarray:
+        """Tell which of all channels (n, C) belong to each of some voting columns."""
+        found = np.zeros((len(columns), len(self.level)), bool)
+        for row, column in enumerate(columns):
+            place, own = self._places[column]
+            first = self.layout.groups[place].channels.start
+            found[row, first + own.start : first + own.stop] = True
+        return found
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, slice]]:
+        """Return of each voting column its group, and the slice of the group's channels that it becomes."""
+        found = {}
+        for place, group in enumerate(self.layout.groups):
+            start = 0
+            for column in group.columns.tolist():
+                is_category = column in self._category_columns
+                width = len(self.level_columns[column]) - 1 if is_category else 1
+                if column in self.voting_columns:
+                    found[column] = place, slice(start, start + width)
+                start += width
+        return found
+
+    def _completed(
+        self, encoded: tuple[GroupRows, ...], embedding: Embedding
+    ) -> tuple[FloatArray, dict[int, FloatArray]]:
+        """Return points (n, E) to compare rows by, and the probabilities of the codes of voting columns.
+
+        Points are what is observed of all columns, and expected where it is not, on a scale for distances,
+        and behind them the latents. Both parts are divided by the roots of their numbers of columns.
+        """
+        categories = [group for group in self.layout.groups if group.likelihood.has_categories]
+
+        def expected(points: FloatArray, known: Any) -> tuple[FloatArray, ...]:
+            means = self._channel_moments(points, known)[0]
+            shares = [group.likelihood.probabilities(means[:, :, group.channels]) for group in categories]
+            return means.mean(axis=0), *(table for tables in shares for table in tables)
+
+        means, *shares = self._by_chunks(expected, embedding.mean, embedding.cholesky, encoded)
+        names = [column for group in categories for column in group.columns.tolist()]
+        tables = dict(zip(names, shares, strict=True))
+        parts = []
+        for group, rows in zip(self.layout.groups, encoded, strict=True):
+            mine = means[:, group.channels]
+            y = np.where(rows.observed, rows.y, mine)
+            if group.likelihood.has_categories:
+                parts += [_CATEGORY_SCALE * table for table in group.likelihood.probabilities(y[None])]
+                continue
+            parts.append(group.likelihood.working(y / np.exp(rows.offset)) / group.spread)
+            for channel, column in enumerate(group.columns.tolist()):
+                if column in self.voting_columns:
+                    tables[column] = np.stack([1.0 - mine[:, channel], mine[:, channel]], axis=1)
+        values = np.concatenate(parts, axis=1)
+        latents = embedding.mean / embedding.mean.shape[1] ** 0.5
+        return np.concatenate([values / values.shape[1] ** 0.5, latents], axis=1), tables
+
+    def _compared(self, points: FloatArray, column: int) -> FloatArray:
+        """Return points (n, E) with zeros in the place of a column, whose classes are to be found."""
+        return np.where(self._owners == column, 0.0, points)
+
+    @cached_property
+    def _owners(self) -> np.ndarray:
+        """Return the voting column that each entry (E,) of the points belongs to, -1 for all others."""
+        parts = []
+        for group in self.layout.groups:
+            columns = [column if column in self.voting_columns else -1 for column in group.columns.tolist()]
+            if group.likelihood.has_categories:
+                parts.append(np.repeat(columns, [len(self.level_columns[column]) for column in columns]))
+            else:
+                n_channels = group.channels.stop - group.channels.start
+                parts.append(columns if len(columns) == n_channels else np.full(n_channels, -1))
+        return np.concatenate([*parts, np.full(self.frequencies.shape[1], -1)])
+
     def _straightened(self) -> SitePosterior:
         """Return the posterior whose columns are their channels, where they are transformed."""
         if not any(group.likelihood.transforms for group in self.table.groups):
@@ -311,6 +469,16 @@ class SitePosterior(Posterior):
             f = self.layer_features(draw.latents) @ draw.weights + self.level
             copies.append(np.where(np.isnan(Y), self._observe(f, chain.encoded, rng, draw.parameters), Y))
         return np.stack(copies) if copies else np.empty((0, *Y.shape))
+
+
+def _rows_without(encoded: tuple[GroupRows, ...], hidden: np.ndarray) -> tuple[GroupRows, ...]:
+    """Return rows given by their channels without some of these (n, C)."""
+    found, start = [], 0
+    for rows in encoded:
+        gone = hidden[:, start : start + rows.y.shape[1]]
+        start += rows.y.shape[1]
+        found.append(rows._replace(y=np.where(gone, np.nan, rows.y), observed=rows.observed & ~gone))
+    return tuple(found)
 
 
 @partial(jax.jit, static_argnames="plan")

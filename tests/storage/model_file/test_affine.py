@@ -90,7 +90,7 @@ CHANGES = {
     ),
     "an earlier version": (
         lambda h, t: h.update(schema_version=4),
-        "entry columns, has_affine, shares_basis is not known",
+        "entry columns, has_affine, has_votes, shares_basis is not known",
     ),
 }
 

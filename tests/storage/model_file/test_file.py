@@ -32,6 +32,7 @@ ENTRIES_SINCE = {
     "columns": 5,
     "groups": 2,
     "has_affine": 5,
+    "has_votes": 6,
     "likelihood_parameters": 2,
     "shares_basis": 6,
     "size_method": 4,

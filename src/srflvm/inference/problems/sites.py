@@ -331,7 +331,10 @@ class SiteProblem:
             parameters=tuple(group.state.parameters for group in solved),
             affine=affine,
         )
-        return posterior, self.embed(posterior)
+        embedding = self.embed(posterior)
+        if self.has_affine:
+            posterior = posterior.with_votes(self.encoded, embedding.mean, rng)
+        return posterior, embedding
 
     def embed(self, posterior: Any) -> Embedding:
         """Return the embedding that a posterior gives to all rows."""

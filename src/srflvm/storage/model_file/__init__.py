@@ -34,6 +34,7 @@ from srflvm.numerics.weight_covariances import (
 from srflvm.posterior.base import Posterior
 from srflvm.posterior.gaussian import GaussianPosterior
 from srflvm.posterior.sites import SitePosterior
+from srflvm.posterior.votes import Electorate
 from srflvm.storage.atomic import write_whole
 from srflvm.storage.container import (
     HEADER_KEY,
@@ -196,6 +197,7 @@ def _take_apart(model: StoredModel) -> tuple[Schema, Tensors]:
         "weights_in_state": "weight_mean" in state,
         "has_affine": "log_affine" in state,
         "shares_basis": posterior.covariances.basis is not None,
+        "has_votes": posterior.has_votes,
         "feature_names": None if names is None else [str(name) for name in names],
         "start_names": list(attributes["start_elbos_"]),
         "likelihood_parameters": list(attributes["likelihood_parameters_"]),
@@ -267,6 +269,7 @@ def _arrays_of_groups(schema: Schema, posterior: SitePosterior, state: Any) -> d
     found = {
         "layout": {"count_means": layout.count_means, "location": location, "scale": scale},
         "posterior": posterior.as_dict() | dict(zip(names, posterior.covariance, strict=True)),
+        "votes": posterior.votes._asdict() if posterior.votes is not None else {},
     }
     for name in schema.state_of_groups:
         found[name] = {str(index): value for index, value in enumerate(state[name])}
@@ -341,7 +344,12 @@ def _posterior_and_state(schema: Schema, arrays: dict[str, dict[str, Any]]) -> t
     for name in schema.state_of_groups:
         state[name] = tuple(arrays[name][str(index)] for index in every)
     state["parameters"] = tuple(arrays.get(f"learned_in_state_{index}", {}) for index in every)
-    return SitePosterior(**kept), state
+    posterior = SitePosterior(**kept)
+    if not schema.plain["has_votes"]:
+        return posterior, state
+    votes = Electorate(**arrays["votes"])
+    require(posterior.suits(votes), "its votes are not those of its columns")
+    return replace(posterior, votes=votes), state
 
 
 def _layout(schema: Schema, count_means: FloatArray, location: FloatArray, scale: FloatArray) -> Layout:

@@ -22,6 +22,7 @@ from srflvm.exceptions import ModelFileError, check_choice
 from srflvm.inference.params import DTYPES, Params
 from srflvm.likelihoods.base import Likelihood
 from srflvm.likelihoods.columns import LIKELIHOODS
+from srflvm.posterior.votes import UNKNOWN
 from srflvm.storage.container import SchemaError, TensorForms, Tensors, require
 from srflvm.storage.model_file.likelihoods import decode_choice
 
@@ -56,8 +57,9 @@ class _Scalar:
 
 # Sizes: N rows, M columns, C channels, R directions of the channels, Q latent dimensions, F frequencies,
 # D dimensions of the affine part (Q or none), L features with the constant, P pairs of them, K mixture
-# components, A anchors, T sweeps, S starts. A size is set by the groups of columns and the affine part, or
-# else by the first tensor that mentions it.
+# components, A anchors, T sweeps, S starts, V columns of classes that rows vote on, B rows that vote, E
+# entries of their points. A size is set by the groups of columns and the affine part, or else by the first
+# tensor that mentions it.
 _DERIVED_SIZES = {
     "1+Q": lambda sizes: 1 + sizes["Q"],
     "2F": lambda sizes: 2 * sizes["F"],
@@ -131,6 +133,13 @@ _AFFINE_TENSORS = {
     "state.log_affine": _Tensor(("1+Q",)),
 }
 
+# Of a `SitePosterior` with votes of training rows on columns of classes.
+_VOTES_TENSORS = {
+    "votes.points": _Tensor(("V", "B", "E"), dtypes=("float32",)),
+    "votes.codes": _Tensor(("V", "B"), smallest=UNKNOWN),
+    "votes.shares": _Tensor(("V",), smallest=0.0),
+}
+
 # Of a `SitePosterior` with columns of counts.
 _COUNT_TENSORS = {"fitted.size_factors_": _Tensor(("N",), smallest=_TINY)}
 
@@ -195,7 +204,8 @@ SIZES_BY_MEANS = "by means"
 
 # Values stored as JSON besides the tensors. "groups" is None for a `GaussianPosterior`; "weights_in_state"
 # says whether the state is that of a `GradientLayer`, "has_affine" whether latents are among the features,
-# "shares_basis" whether the covariances of all channels are in one basis.
+# "shares_basis" whether the covariances of all channels are in one basis, "has_votes" whether training rows
+# vote on classes.
 # "columns" describes the columns of a data frame, and is None for other data.
 _ENTRIES = {
     "parameters": dict,
@@ -208,6 +218,7 @@ _ENTRIES = {
     "weights_in_state": bool,
     "has_affine": bool,
     "shares_basis": bool,
+    "has_votes": bool,
     "likelihood_parameters": list,
     "columns": (dict, NoneType),
 }
@@ -226,6 +237,7 @@ _ADDED = {
     "columns": 5,
     "n_components_": 5,
     "shares_basis": 6,
+    "has_votes": 6,
 }
 _VALUES_BEFORE: Plain = {
     "groups": None,
@@ -234,6 +246,7 @@ _VALUES_BEFORE: Plain = {
     "size_method": SIZES_BY_MEANS,
     "has_affine": False,
     "shares_basis": False,
+    "has_votes": False,
     "columns": None,
 }
 
@@ -357,7 +370,8 @@ class Schema:
         affine = _AFFINE_TENSORS if self.plain["has_affine"] else {}
         covariance = _SHARED_BASIS_TENSORS if self.plain["shares_basis"] else _PACKED_TENSORS
         counts = _COUNT_TENSORS if self.has_counts else {}
-        return affine | _SITE_TENSORS | covariance | self._tensors_of_groups() | counts
+        votes = _VOTES_TENSORS if self.plain["has_votes"] else {}
+        return affine | _SITE_TENSORS | covariance | self._tensors_of_groups() | votes | counts
 
     def _tensors_of_groups(self) -> dict[str, _Tensor]:
         table = {}
@@ -414,6 +428,7 @@ class Schema:
             "weights_in_state": "weights in a state",
             "has_affine": "an affine part",
             "shares_basis": "a basis of covariances",
+            "has_votes": "votes",
         }
         for name, what in of_groups.items():
             require(self.has_groups or not self.plain[name], f"it has {what} without groups")
