@@ -231,10 +231,12 @@ class SitePosterior(Posterior):
                 ]
             )
 
-    def _channel_moments(self, points: FloatArray, known: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _channel_moments(
+        self, points: FloatArray, known: Any, variance: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Compute E[E(y | f)], Var[E(y | f)] and E[Var(y | f)] of channels at points (K, n, Q).
 
-        Each is (K, n, C).
+        Each is (K, n, C). The variances of f, most of the work, may be given: (n, C), the same at all points.
         """
         # what a compiled program depends on
         channels = [group.channels for group in self.layout.groups]
@@ -244,8 +246,11 @@ class SitePosterior(Posterior):
         )
         outputs = []
         for point in points:
-            mean, variance = self.function_moments(point)
-            moments = _output_moments(plan, self.parameters, known, mean, variance)
+            if variance is None:
+                mean, spread = self.function_moments(point)
+            else:
+                mean, spread = self.layer_features(point) @ self.weights + self.level, variance
+            moments = _output_moments(plan, self.parameters, known, mean, spread)
             outputs.append([np.asarray(part) for part in moments])
         means, weight, noise = (np.stack(part) for part in zip(*outputs, strict=True))
         return means, weight, noise
@@ -378,7 +383,8 @@ class SitePosterior(Posterior):
         categories = [group for group in self.layout.groups if group.likelihood.has_categories]
 
         def expected(points: FloatArray, known: Any) -> tuple[FloatArray, ...]:
-            means = self._channel_moments(points, known)[0]
+            variance = self.function_moments(points.mean(axis=0))[1]
+            means = self._channel_moments(points, known, variance)[0]
             shares = [group.likelihood.probabilities(means[:, :, group.channels]) for group in categories]
             return means.mean(axis=0), *(table for tables in shares for table in tables)
 
