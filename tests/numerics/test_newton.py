@@ -91,9 +91,9 @@ def test_the_inverse_root_is_a_factor_of_the_inverse():
 
 
 def test_curvature_that_the_hessian_leaves_out_is_learned_from_gradients():
-    """With residuals ten times the weights' outputs, Gauss and Newton's Hessian alone takes twice the steps."""
+    """With residuals ten times the weights' outputs, Hessians of Gauss and Newton alone need more steps."""
     frequencies, weights, targets, start = wavy(50, 2)
     noise = np.random.default_rng(0).normal(size=targets.shape)
-    ended, gradient, curvature = searched(frequencies, weights, targets + 6.0 * noise, start, (12,))
+    _ended, gradient, curvature = searched(frequencies, weights, targets + 6.0 * noise, start, (12,))
     left = 0.5 * np.einsum("nq,nq->n", gradient, np.linalg.solve(curvature, gradient[..., None])[..., 0])
     assert np.mean(left < 1e-3) > 0.95

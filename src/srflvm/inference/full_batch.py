@@ -239,8 +239,7 @@ class _Attempt:
 
     def _begin_from_pilot(self, pilot: Problem) -> tuple[_Candidate, dict[str, float]]:
         """Fit the working data as if they were Gaussian, which is fast, and go on from its latents."""
-        n_frequencies = self.options.n_pilot_frequencies
-        options = replace(self.options, stage=PILOT, n_frequencies=n_frequencies)
+        options = replace(self.options.pilot or self.options, stage=PILOT)
         attempt = _Attempt(pilot, options, self.rng)
         best, bounds = attempt.select_start()
         best = attempt.finish(best)

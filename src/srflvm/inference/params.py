@@ -165,11 +165,13 @@ class Params:
 
 @dataclass(frozen=True)
 class Options:
-    """Hold everything that the run of a fit depends on besides the data, resolved to definite values."""
+    """Hold everything that the run of a fit depends on besides the data, resolved to definite values.
+
+    `pilot` are those of the fit to working data that comes before, if it is another than with the same values.
+    """
 
     n_components: int
     n_frequencies: int
-    n_pilot_frequencies: int
     n_mixture: int
     frequency_sampling: str
     covariance_type: str
@@ -188,6 +190,7 @@ class Options:
     checkpoints: Checkpoints | None = None
     stage: str = "fit"
     fewest_share: float = 0.0
+    pilot: Options | None = None
 
     @property
     def init_name(self) -> str:

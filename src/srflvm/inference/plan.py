@@ -92,6 +92,10 @@ class FitKind(Enum):
         return self in (FitKind.SITES, FitKind.SHARED_BASIS)
 
 
+# Sweeps of fits of many rows, 25 if not said otherwise.
+_FEWEST_SWEEPS = {FitKind.COMPLETE_GAUSSIAN: 12, FitKind.SHARED_BASIS: 40}
+
+
 @dataclass(frozen=True)
 class Batching:
     """Hold the rows of a batch, and the most epochs (passes over all rows)."""
@@ -198,12 +202,9 @@ class FitPlan:
         self, problem: Problem, init: Any, checkpoints: Checkpoints | None, max_iter: int | str
     ) -> Options:
         params = self.params
-        return Options(
+        options = Options(
             n_components=int(params.n_components),
             n_frequencies=_n_frequencies(params, problem.n_rows, self.n_columns, self.kind),
-            n_pilot_frequencies=_n_frequencies(
-                params, problem.n_rows, self.n_columns, FitKind.COMPLETE_GAUSSIAN
-            ),
             n_mixture=int(params.n_mixture),
             frequency_sampling=params.frequency_sampling,
             covariance_type=params.covariance_type,
@@ -222,13 +223,33 @@ class FitPlan:
             checkpoints=checkpoints,
             fewest_share=self._fewest_share(problem, max_iter),
         )
+        return replace(options, pilot=self._pilot(options, problem, max_iter))
+
+    def _pilot(self, options: Options, problem: Problem, max_iter: int | str) -> Options:
+        """Return the options of a pilot, with frequencies as Gaussian data have them.
+
+        Where sweeps are many because weights follow with a delay, it has the schedule of Gaussian data.
+        """
+        kind = FitKind.COMPLETE_GAUSSIAN
+        n_frequencies = _n_frequencies(self.params, problem.n_rows, self.n_columns, kind)
+        pilot = replace(options, n_frequencies=n_frequencies)
+        if self.kind is not FitKind.SHARED_BASIS or max_iter != "auto":
+            return pilot
+        gaussian = replace(self, kind=kind)
+        return replace(
+            pilot,
+            max_iter=gaussian._automatic_sweeps(problem),
+            learning_rate=gaussian._learning_rate(problem),
+            fewest_share=0.0,
+        )
 
     def _automatic_sweeps(self, problem: Problem) -> int:
         """Return how many sweeps are made if it is left open.
 
-        Where the evidence is exact, gradients are good enough for long steps, and few sweeps do.
+        Where the evidence is exact, gradients are good enough for long steps, and few sweeps do. Weights in
+        a shared basis follow the features with a delay, and their sweeps are cheap.
         """
-        fewest = 12 if self.kind is FitKind.COMPLETE_GAUSSIAN else 25
+        fewest = _FEWEST_SWEEPS.get(self.kind, 25)
         if self.has_affine:
             return int(np.clip(_ENTRIES_OF_SWEEPS // problem.n_entries, fewest, 8 * fewest))
         return int(np.clip(_FEW_ROWS * fewest // problem.n_rows, fewest, 4 * fewest))
@@ -242,7 +263,7 @@ class FitPlan:
         once. A pilot does as the fit it is for.
         """
         if max_iter == "auto":
-            return 0.9 if self._has_cheap_sites(problem) else 0.0
+            return 0.9 if self._has_cheap_sites(problem) or self.kind is FitKind.SHARED_BASIS else 0.0
         is_cheap = self.kind is FitKind.COMPLETE_GAUSSIAN or self._has_cheap_sites(problem)
         return 0.9 if is_cheap and int(max_iter) >= 20 else 0.0
 

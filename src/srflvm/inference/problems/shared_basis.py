@@ -158,7 +158,6 @@ class SharedBasisProblem(SiteProblem):
         )
         return posterior, self.embed(posterior)
 
-
     def _points(self, latents: Embedding, rng: np.random.RandomState) -> FloatArray:
         """Return two points (2, N, Q) of q(X), opposite to each other, in a random direction of each row.
 
