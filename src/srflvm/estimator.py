@@ -103,7 +103,7 @@ class SRFLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         What to do with a text or category of a data frame that the training data did not have.
     n_frequencies : int or "auto", default="auto"
         Number of frequencies, half the number of features. "auto" takes a quarter of the rows, at least
-        25 and at most 300 (50 where larger tables are fitted by sites), and 25 beside an affine part. More
+        25 and at most 300 (50 with sites), and 25 beside an affine part. More
         frequencies follow finer structure; a step costs their square. With `affine=True`, 0 means a linear
         model of Gaussian columns with a noise for each: Bayesian factors over the observed entries alone, of
         which those that tell nothing are dropped, so that `n_components` is the most there may be.

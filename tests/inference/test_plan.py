@@ -21,9 +21,9 @@ def options_of(shape, likelihood: Any = "bernoulli", *, holes=False, **settings)
 @pytest.mark.parametrize(
     ("shape", "likelihood", "rate", "share"),
     [
-        ((199, 20), "bernoulli", 0.05, 0.9),
-        ((999, 128), "bernoulli", 0.02, 0.0),
-        ((1000, 128), "bernoulli", 0.02, 0.0),
+        ((999, 100), "bernoulli", 0.05, 0.9),
+        ((1000, 100), "bernoulli", 0.02, 0.0),
+        ((1000, 101), "bernoulli", 0.02, 0.9),
         ((40, 129), "bernoulli", 0.02, 0.0),
         ((40, 129), "gaussian", 0.05, 0.0),
     ],

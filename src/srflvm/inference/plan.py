@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 MOST_FREQUENCIES = 300
 
 # With a site for every entry a step costs rows times columns times the square of the features. Beyond so
-# many numbers there are fewer frequencies, and weights in a shared basis take the place of sites if open.
+# many numbers weights in a shared basis take the place of sites if open.
 MOST_FREQUENCIES_WITH_SITES = 50
-_MOST_SITE_NUMBERS = 2e8
+_MOST_SITE_NUMBERS = 1e9
 
 # An affine part explains what is smooth, and few waves what is left: more of them predicted no better.
 FREQUENCIES_BESIDE_AFFINE = 25
@@ -124,7 +124,6 @@ class FitPlan:
 
     params: Params
     kind: FitKind
-    n_columns: int
     batching: Batching | None
     communicator: Communicator
 
@@ -204,7 +203,7 @@ class FitPlan:
         params = self.params
         options = Options(
             n_components=int(params.n_components),
-            n_frequencies=_n_frequencies(params, problem.n_rows, self.n_columns, self.kind),
+            n_frequencies=_n_frequencies(params, problem.n_rows, self.kind),
             n_mixture=int(params.n_mixture),
             frequency_sampling=params.frequency_sampling,
             covariance_type=params.covariance_type,
@@ -231,7 +230,7 @@ class FitPlan:
         Where sweeps are many because weights follow with a delay, it has the schedule of Gaussian data.
         """
         kind = FitKind.COMPLETE_GAUSSIAN
-        n_frequencies = _n_frequencies(self.params, problem.n_rows, self.n_columns, kind)
+        n_frequencies = _n_frequencies(self.params, problem.n_rows, kind)
         pilot = replace(options, n_frequencies=n_frequencies)
         if self.kind is not FitKind.SHARED_BASIS or max_iter != "auto":
             return pilot
@@ -311,7 +310,7 @@ def plan_fit(params: Params, facts: DataFacts, communicator: Communicator) -> Fi
         )
         need = Memory.of_fit(params, kind, facts.n_rows, facts.n_columns, communicator)
         need.refuse_excess(communicator.n_processes_here())
-    return FitPlan(params, kind, facts.n_columns, batching, communicator)
+    return FitPlan(params, kind, batching, communicator)
 
 
 def _may_be_exact(params: Params, is_plain: bool) -> bool:
@@ -375,16 +374,14 @@ def is_shared_out(params: Params, choice: Choice, n_rows: int, communicator: Com
     return n_rows > most
 
 
-def _n_frequencies(params: Params, n_rows: int, n_columns: int, kind: FitKind) -> int:
-    """Return the number of frequencies of a fit of so many rows and columns."""
+def _n_frequencies(params: Params, n_rows: int, kind: FitKind) -> int:
+    """Return the number of frequencies of a fit of so many rows."""
     if params.n_frequencies != "auto":
         return int(params.n_frequencies)
     if kind.has_channels and params.affine is True:
         return FREQUENCIES_BESIDE_AFFINE
     usual = _usual_frequencies(n_rows)
-    if kind is FitKind.SITES and not _affords_sites(params, n_rows, n_columns):
-        return min(usual, MOST_FREQUENCIES_WITH_SITES)
-    return usual
+    return min(usual, MOST_FREQUENCIES_WITH_SITES) if kind is FitKind.SITES else usual
 
 
 def _usual_frequencies(n_rows: int) -> int:
@@ -395,7 +392,8 @@ def _usual_frequencies(n_rows: int) -> int:
 def _affords_sites(params: Params, n_rows: int, n_columns: int) -> bool:
     """Tell whether a matrix of all features for every column is affordable in every step."""
     is_open = params.n_frequencies == "auto"
-    n_features = 2 * (_usual_frequencies(n_rows) if is_open else int(params.n_frequencies))
+    usual = min(_usual_frequencies(n_rows), MOST_FREQUENCIES_WITH_SITES)
+    n_features = 2 * (usual if is_open else int(params.n_frequencies))
     return n_rows * n_columns * n_features**2 <= _MOST_SITE_NUMBERS
 
 
@@ -477,7 +475,7 @@ class Memory:
             n_rows=-(-n_rows // communicator.n_processes),
             n_columns=n_columns,
             n_scores=min(n_rows, n_columns, most),
-            n_features=2 * _n_frequencies(params, n_rows, n_columns, kind),
+            n_features=2 * _n_frequencies(params, n_rows, kind),
             n_latent=int(params.n_components),
             diagonal=params.resolved_covariance_type == "diag",
             item_bytes=np.dtype(params.dtype).itemsize,
