@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from srflvm.exceptions import DataError, FallingBoundWarning, ModelFileError, NumericalError
     from srflvm.imputation import SRFLVMImputer
     from srflvm.inference.progress import Progress
+    from srflvm.numerics.compilation_cache import use_compilation_cache
     from srflvm.selection import Selection, choose_n_components
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "choose_n_components",
     "likelihoods",
     "load",
+    "use_compilation_cache",
 ]
 
 _MODULES = {
@@ -42,6 +44,7 @@ _MODULES = {
     "Selection": "selection",
     "choose_n_components": "selection",
     "load": "estimator",
+    "use_compilation_cache": "numerics.compilation_cache",
 }
 _SUBMODULES = ("anndata", "bcd", "datasets", "explore", "imputation", "likelihoods", "parallel", "plot")
 

@@ -15,6 +15,7 @@ import typer
 from srflvm._version import __version__
 from srflvm.cli import demo, explore, fit, impute, inspect, plot, sample, score, transform
 from srflvm.cli.errors import OneLineErrors
+from srflvm.cli.output import Output
 
 app = typer.Typer(
     cls=OneLineErrors,
@@ -33,6 +34,12 @@ def _srflvm(
         typer.echo(f"srflvm {__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        from srflvm.numerics.compilation_cache import keep_programs_of_commands
+
+        problem = keep_programs_of_commands()
+        if problem is not None:
+            Output().warn(problem)
 
 
 _COMMANDS = (
