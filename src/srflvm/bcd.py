@@ -22,13 +22,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from srflvm._typing import FloatArray
@@ -37,8 +36,6 @@ from srflvm.numerics.jit import quickly_compiled
 State = dict[str, Any]
 Objective = Callable[[Array, State, Any], Any]
 Update = Callable[[Array, State, Any], State]
-
-_ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 
 # Median of |a - (b + c) / 2| for draws from N(0, 1), and the standard errors that a bound has to fall by to
 # count as fallen.
@@ -60,7 +57,8 @@ class _Outcome(NamedTuple):
 class ClosedFormBlock:
     """Block with a known maximiser: `update` returns the entries that it replaces.
 
-    `update` is called as it is: wrap it in `jax.jit` where that pays.
+    `update` is called as it is: wrap it in `jax.jit` where that pays. One of few numbers is as fast in NumPy,
+    and compiles nothing.
     """
 
     name: str
@@ -69,6 +67,14 @@ class ClosedFormBlock:
     def init(self, state: State) -> tuple[()]:
         """Return the memory of a block that has not been visited: none."""
         return ()
+
+
+@lru_cache(maxsize=1)
+def _adam() -> Any:
+    # imported here, since predictions do without it
+    import optax
+
+    return optax.scale_by_adam(b1=0.9, b2=0.99)
 
 
 class _GradientMemory(NamedTuple):
@@ -99,7 +105,7 @@ class GradientBlock:
 
     def init(self, state: State) -> _GradientMemory:
         """Return the memory of a block that has not made a step."""
-        shapes = jax.eval_shape(_ADAM.init, self.own(state))
+        shapes = jax.eval_shape(_adam().init, self.own(state))
         return _GradientMemory(jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes), np.ones(()))
 
     def own(self, state: State) -> State:
@@ -117,7 +123,7 @@ class GradientBlock:
         own, gradient = self.own(state), self.own(gradient)
         squares = [jnp.sum(leaf**2, dtype=bound.dtype) for leaf in jax.tree.leaves(gradient)]
         finite = jnp.isfinite(sum(squares, bound))
-        direction, adam = _ADAM.update(gradient, memory.adam)
+        direction, adam = _adam().update(gradient, memory.adam)
         size = rate * memory.trust
         proposal = jax.tree.map(lambda p, d: p + size.astype(p.dtype) * d, own, direction)
         own, adam = _select(turn & finite, (proposal, adam), (own, memory.adam))
@@ -133,7 +139,7 @@ def _solve(
     block: ClosedFormBlock, key: Array, state: State, data: Any
 ) -> tuple[State, tuple[tuple[()], ...], _Outcome]:
     proposal = block.update(key, state, data)
-    accepted = bool(_is_finite(proposal))
+    accepted = _is_finite(proposal)
     return {**state, **proposal} if accepted else state, ((),), _Outcome(math.nan, int(not accepted))
 
 
@@ -177,7 +183,15 @@ def _all_finite(tree: Any) -> Array:
     return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves], bool))
 
 
-_is_finite = quickly_compiled(_all_finite)
+_all_finite_on_device = quickly_compiled(_all_finite)
+
+
+def _is_finite(tree: Any) -> bool:
+    """Tell whether all is finite, without a program for arrays of NumPy."""
+    leaves = jax.tree.leaves(tree)
+    if all(isinstance(leaf, np.ndarray | np.generic | float) for leaf in leaves):
+        return all(bool(np.all(np.isfinite(leaf))) for leaf in leaves)
+    return bool(_all_finite_on_device(tree))
 
 
 def _select(condition: Array, if_true: Any, if_false: Any) -> Any:
@@ -258,9 +272,15 @@ Callback = Callable[[Run], bool | None]
 def begin(model: Model, state: State) -> Run:
     """Return a run that has not made a sweep yet."""
     # a definite dtype for every entry: Python scalars would make the second sweep compile anew
-    state = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.asarray(leaf).dtype), state)
+    state = jax.tree.map(_with_definite_type, state)
     memories = tuple(block.init(state) for block in model.blocks)
     return Run(carry=Carry(state, memories), state=state)
+
+
+def _with_definite_type(leaf: Any) -> Array:
+    if isinstance(leaf, np.ndarray):
+        return jax.device_put(leaf)
+    return jnp.asarray(leaf, dtype=jnp.asarray(leaf).dtype)
 
 
 def advance(

@@ -117,6 +117,21 @@ def test_without_data_the_best_assignments_follow_the_expected_log_weights():
         assert bound(best + 0.01 * some_factors(seed=seed)[0]) < bound(best)
 
 
+def test_numpy_gives_what_jax_gives():
+    logits, sticks, concentration = some_factors()
+    phi = jax.nn.softmax(logits, axis=1)
+
+    def results(phi, sticks, concentration):
+        updates = *Sticks.best(phi, concentration), *Concentration.best(sticks)
+        return (*updates, sticks.expected_log_weights(), sticks.bound(concentration))
+
+    by_jax = results(phi, sticks, concentration)
+    by_numpy = results(*jax.tree.map(np.asarray, (phi, sticks, concentration)))
+    assert all(isinstance(part, np.ndarray | np.generic) for part in by_numpy)
+    for one, other in zip(by_numpy, by_jax, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
 def test_updates_never_lower_the_bound():
     for seed in range(10):
         logits, sticks, concentration = some_factors(seed=seed)

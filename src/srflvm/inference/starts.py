@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.manifold import TSNE
 
 from srflvm._typing import FloatArray
 from srflvm.data.compression import Compressed
@@ -47,6 +46,9 @@ def _pca_latents(data: Compressed, n_components: int, rng: np.random.RandomState
 
 def _neighbour_latents(data: Compressed, n_components: int, rng: np.random.RandomState) -> FloatArray:
     """Return t-SNE of the leading scores, of unit variance; dimensions past its third come from PCA."""
+    # imported here, since predictions do without it
+    from sklearn.manifold import TSNE
+
     dimensions = min(n_components, _MOST_NEIGHBOUR_DIMENSIONS)
     n_rows = len(data.scores)
     start: Any = 1e-4 * _pca_latents(data, dimensions, rng).astype(np.float32)

@@ -18,9 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -155,23 +154,25 @@ class NegativeBinomial(_Counts):
         return PolyaGamma(y + r, 0.5 * (y - r), jnp.broadcast_to(-log_r, y.shape), constant)
 
     def natural_parameters(self, learned: Parameters, units: Units) -> dict[str, FloatArray]:
-        log_r = _bounded_log_dispersion(jnp.asarray(learned["log_dispersion"]))
-        return {"dispersion": np.exp(np.asarray(log_r, np.float64))}
+        log_r = _bounded_log_dispersion(np.asarray(learned["log_dispersion"], np.float64))
+        return {"dispersion": np.exp(log_r)}
 
     def sample(self, f: FloatArray, parameters: Parameters, rng: np.random.RandomState) -> FloatArray:
-        r = np.exp(np.asarray(_bounded_log_dispersion(jnp.asarray(parameters["log_dispersion"]))))
+        r = np.exp(_bounded_log_dispersion(np.asarray(parameters["log_dispersion"])))
         mean = np.exp(np.minimum(f, _LARGEST_LOG_MEAN))
         return rng.poisson(rng.gamma(np.broadcast_to(r, f.shape), mean / r)).astype(float)
 
 
-def _bounded_log_dispersion(log_dispersion: Array) -> Array:
+def _bounded_log_dispersion(log_dispersion: Any) -> Any:
     """Return log r, smoothly held between the bounds: the identity inside to within e^(-4 distance).
 
-    A gradient step that leaves the bounds still finds a slope that leads back.
+    A gradient step that leaves the bounds still finds a slope that leads back. NumPy in, NumPy out, and the
+    same for JAX.
     """
+    xp = log_dispersion.__array_namespace__()
     low, high = math.log(_SMALLEST_DISPERSION), math.log(_LARGEST_DISPERSION)
-    above = jax.nn.softplus(_SHARPNESS * (log_dispersion - low))
-    beyond = jax.nn.softplus(_SHARPNESS * (log_dispersion - high))
+    above = xp.logaddexp(_SHARPNESS * (log_dispersion - low), 0.0)
+    beyond = xp.logaddexp(_SHARPNESS * (log_dispersion - high), 0.0)
     return low + (above - beyond) / _SHARPNESS
 
 

@@ -51,7 +51,7 @@ def chunk_targets(
     *,
     n_rows: int | None = None,
     n_padded: int | None = None,
-    shard: Callable[[np.ndarray], Array] = jnp.asarray,
+    shard: Callable[[np.ndarray], Array] = jax.device_put,
 ) -> ChunkedTargets:
     """Return the targets of the rows of `scores` (N, R), cut into chunks.
 
@@ -66,9 +66,9 @@ def chunk_targets(
     return ChunkedTargets(
         shard(padded.reshape(-1, size, padded.shape[1])),
         shard(present),
-        jnp.asarray(total_square),
-        jnp.asarray(float(n_columns)),
-        jnp.asarray(float(n_rows)),
+        jax.device_put(np.float64(total_square)),
+        jax.device_put(np.float64(n_columns)),
+        jax.device_put(np.float64(n_rows)),
     )
 
 

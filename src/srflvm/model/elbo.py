@@ -21,7 +21,6 @@ from scipy.special import softmax
 from srflvm._typing import FloatArray
 from srflvm.bcd import ClosedFormBlock, GradientBlock, Model, State
 from srflvm.model import spectral
-from srflvm.numerics.jit import quickly_compiled
 
 if TYPE_CHECKING:
     from srflvm.model.evidence_layers import Layer
@@ -189,32 +188,27 @@ def _local_bound(key: Array, state: State, data: Any, settings: Settings) -> Any
     return (bound, carried) if settings.layer.carries else bound
 
 
-def _stick_bound(key: Array, state: State, data: Any) -> Array:
+# The blocks of v and alpha and their bound hold a few numbers: NumPy makes them, which compiles nothing.
+
+
+def _stick_bound(key: Array, state: State, data: Any) -> Any:
     """Return the other terms of the bound, in v and alpha alone."""
-    return _stick_terms(state["sticks"], state["concentration"])
-
-
-@jax.jit
-def _stick_terms(sticks: spectral.Sticks, concentration: spectral.Concentration) -> Array:
+    sticks, concentration = _of_numpy(state["sticks"]), _of_numpy(state["concentration"])
     return sticks.bound(concentration)
 
 
 def _solve_sticks(key: Array, state: State, data: Any) -> State:
-    return {"sticks": _best_sticks(state["logits"], state["concentration"])}
-
-
-@quickly_compiled
-def _best_sticks(logits: Array, concentration: spectral.Concentration) -> spectral.Sticks:
-    return spectral.Sticks.best(jax.nn.softmax(logits, axis=-1), concentration)
+    assignments = softmax(np.asarray(state["logits"]), axis=-1)
+    return {"sticks": spectral.Sticks.best(assignments, _of_numpy(state["concentration"]))}
 
 
 def _solve_concentration(key: Array, state: State, data: Any) -> State:
-    return {"concentration": _best_concentration(state["sticks"])}
+    return {"concentration": spectral.Concentration.best(_of_numpy(state["sticks"]))}
 
 
-@jax.jit
-def _best_concentration(sticks: spectral.Sticks) -> spectral.Concentration:
-    return spectral.Concentration.best(sticks)
+def _of_numpy(factor: Any) -> Any:
+    """Return a factor of the mixture with its numbers as NumPy arrays."""
+    return type(factor)(*(np.asarray(part) for part in factor))
 
 
 @lru_cache(maxsize=32)

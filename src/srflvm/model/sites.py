@@ -64,7 +64,7 @@ class GroupState(NamedTuple):
             "log_amplitude": tuple(group.log_amplitude for group in groups),
         }
 
-    def take(self, index: Array) -> GroupState:
+    def take(self, index: Any) -> GroupState:
         """Return the state of some columns."""
         return GroupState(
             sites=jax.tree.map(lambda array: array[index], self.sites),

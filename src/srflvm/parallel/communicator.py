@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -63,11 +62,11 @@ class Communicator:
 
     def shard(self, own: np.ndarray) -> jax.Array:
         """Make a global array from the padded part of this process."""
-        return jnp.asarray(own)
+        return jax.device_put(own)
 
     def shard_rows(self, own: np.ndarray, n_rows: int) -> jax.Array:
         """Make a global array of `n_rows` rows and padding from the rows of this process."""
-        return jnp.asarray(own)
+        return jax.device_put(own)
 
     def own_rows(self, array: jax.Array, n_rows: int) -> np.ndarray:
         """Return the rows of this process of a global array."""

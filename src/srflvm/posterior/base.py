@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from srflvm._typing import FloatArray
@@ -246,7 +245,7 @@ class Posterior(abc.ABC):
         if sum(np.size(part) for part in jax.tree.leaves(self.function)) > _MOST_KEPT:
             return None
         with in_float64():
-            return jax.tree.map(jnp.asarray, self.function)
+            return jax.device_put(self.function)
 
     # ---- log densities ----------------------------------------------------------------------------
 

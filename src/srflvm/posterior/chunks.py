@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -72,7 +71,7 @@ class PaddedChunks:
             def cut(array: np.ndarray, start: int = start) -> Array:
                 part = array[start : start + self.size]
                 padding = ((0, self.size - len(part)), *((0, 0),) * (part.ndim - 1))
-                return jnp.asarray(np.pad(part, padding))
+                return jax.device_put(np.pad(part, padding))
 
             yield jax.tree.map(cut, tree)
 

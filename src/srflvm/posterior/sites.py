@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -19,7 +18,7 @@ from srflvm.data.encoding import GroupRows, Layout
 from srflvm.likelihoods.base import gauss_hermite
 from srflvm.numerics import packed_symmetric
 from srflvm.numerics.features import cubature_points, layer_features
-from srflvm.numerics.jit import in_float64
+from srflvm.numerics.jit import in_float64, quickly_compiled
 from srflvm.numerics.weight_covariances import WeightCovariances
 from srflvm.posterior.base import N_NEIGHBOURS, Decoded, Posterior
 from srflvm.posterior.chunks import Embedding, PaddedChunks, row_chunks
@@ -487,7 +486,7 @@ def _rows_without(encoded: tuple[GroupRows, ...], hidden: np.ndarray) -> tuple[G
     return tuple(found)
 
 
-@partial(jax.jit, static_argnames="plan")
+@partial(quickly_compiled, is_rare=True, is_heavy=True, static_argnames="plan")
 def _output_moments(
     plan: Any, parameters: Any, known: Any, mean: Array, variance: Array
 ) -> tuple[Array, ...]:

@@ -444,7 +444,7 @@ def draw_frequencies(state: State, settings: Settings, rng: np.random.RandomStat
     return [np.array(_draw_frequencies(key, needed, settings), dtype=np.float64) for key in keys]
 
 
-@partial(quickly_compiled, static_argnames="settings")
+@partial(quickly_compiled, is_rare=True, static_argnames="settings")
 def _draw_frequencies(key: jax.Array, state: State, settings: Settings) -> jax.Array:
     return frequency_sampler(state, settings)(key)
 

@@ -182,18 +182,19 @@ class SiteProblem:
                 self.layout.groups, self.encoded, self.levels, self.parameters, strict=True
             ):
                 filled = rows.filled()
-                f: Any = level + rows.offset
-                values = group.likelihood.log_prob(filled.y, f, {**filled.constants, **learned})
-                total += float(np.sum(np.where(rows.observed, values, 0.0)))
+                arguments = filled.y, level + rows.offset, rows.observed, {**filled.constants, **learned}
+                total += float(_log_likelihood(group.likelihood.of_channels, *arguments))
         return self.in_data_units(total)
 
     # ---- the layer's data and state ---------------------------------------------------------------
 
     def fit_data(self, dtype: np.dtype) -> SiteData:
         """Return what the layer needs of the data, as JAX arrays."""
-        return tuple(
-            (jax.tree.map(jnp.asarray, rows.filled().channels_first(dtype)), jnp.asarray(level, dtype))
-            for rows, level in zip(self.encoded, self.levels, strict=True)
+        return jax.device_put(
+            tuple(
+                (rows.filled().channels_first(dtype), np.asarray(level, dtype))
+                for rows, level in zip(self.encoded, self.levels, strict=True)
+            )
         )
 
     def linear_start(self, n_components: int, rng: np.random.RandomState) -> StartingPoint | None:
@@ -218,7 +219,9 @@ class SiteProblem:
         data = self.fit_data(options.dtype)
         state = self._state(self._guesses(), data, self.parameters, options.dtype)
         state["log_amplitude"] = self._log_amplitudes(start)
-        features = _features(start.latents[None], frequencies, np.zeros(0), options.dtype)
+        # as many sets of features as at the end, so that one program serves both where it costs little
+        points = np.repeat(start.latents[None], _n_points(start.latents), axis=0)
+        features = _features(points, frequencies, np.zeros(0), options.dtype)
         solved = solve_sites(self._plans, features, data, state, _ROUNDS_AT_START)
         if self.route == "gradient":
             return _gradient_state(solved, options.dtype)
@@ -288,8 +291,8 @@ class SiteProblem:
             _sites_at(
                 group.likelihood.of_channels,
                 *mine,
-                jnp.asarray(f.T, dtype),
-                jax.tree.map(jnp.asarray, learned),
+                np.asarray(f.T, dtype),
+                jax.tree.map(np.asarray, learned),
             )
             for group, mine, f, learned in zip(self.layout.groups, data, guesses, parameters, strict=True)
         ]
@@ -311,7 +314,9 @@ class SiteProblem:
         if "sites" not in state:
             state = self._state(self._guesses(), data, self.parameters, dtype) | state
         points = self._points(latents, rng)
-        frequencies = self._best_frequencies(state, points[:1], data, settings, rng)
+        # as many sets of features as below, for the program of below
+        first = np.repeat(points[:1], len(points), axis=0)
+        frequencies = self._best_frequencies(state, first, data, settings, rng)
         affine = self._affine_scales(state)
         features = _features(points, frequencies, affine, dtype)
         solved = solve_sites(self._plans, features, data, state, _ROUNDS_AT_END)
@@ -347,8 +352,7 @@ class SiteProblem:
 
     def _points(self, latents: Embedding, rng: np.random.RandomState) -> FloatArray:
         """Return cubature points of q(X), or one random draw for each row where there are many rows."""
-        n_rows, n_latent = latents.mean.shape
-        if 2 * n_latent * n_rows <= _MOST_POINTS:
+        if _n_points(latents.mean) > 1:
             return cubature_points(latents.mean, latents.cholesky)
         return latents.draw(rng)[None]
 
@@ -369,7 +373,9 @@ class SiteProblem:
         """Return the draw of W with the highest bound, of some columns and evenly spaced rows."""
         affine, dtype = self._affine_scales(state), np.asarray(state["latent_mean"]).dtype
         step = -(-self.n_rows // _ROWS_TO_COMPARE_DRAWS)
-        rows, sites = jax.tree.map(lambda part: part[:, ::step], ([rows for rows, _ in data], state["sites"]))
+        rows, sites = [rows for rows, _ in data], state["sites"]
+        if step > 1:
+            rows, sites = jax.tree.map(lambda part: part[:, ::step], (rows, sites))
         some_data = tuple((some, level) for some, (_, level) in zip(rows, data, strict=True))
         some_state = {**state, "sites": sites}
 
@@ -407,7 +413,7 @@ def solve_sites(
 
     If `columns` is given, only about the first so many of each group are solved for.
     """
-    flat = jnp.asarray(features.reshape(-1, features.shape[-1]))
+    flat = jax.device_put(features.reshape(-1, features.shape[-1]))
     solved = []
     for plan, (rows, level), mine in zip(plans, data, GroupState.of_groups(state), strict=True):
         n_channels = plan.n_channels if columns is None else min(columns, plan.n_channels)
@@ -426,11 +432,13 @@ def _solve_group(
     n_channels: int,
 ) -> _SolvedGroup:
     batches = _batches(n_channels)
-    states = [mine.take(batch.pick) for batch in batches]
+    is_whole = len(batches) == 1 and n_channels == len(level)
+    states = [mine] if is_whole else [mine.take(batch.pick) for batch in batches]
 
     def visit(batch: _Batch, state: GroupState) -> _Visit:
-        some = rows.take_channels(batch.pick)
-        return _visit(likelihood, features, some, level[batch.pick][:, None] + rows.offset, state)
+        if is_whole:
+            return _visit(likelihood, features, rows, level, state)
+        return _visit(likelihood, features, rows.take_channels(batch.pick), level[batch.pick], state)
 
     for _ in range(n_rounds):
         visits = [visit(*pair) for pair in zip(batches, states, strict=True)]
@@ -439,7 +447,7 @@ def _solve_group(
     for batch, state in zip(batches, states, strict=True):
         last = visit(batch, state)
         solved = (state, last.weights, last.packed_covariance, last.bound)
-        parts.append(jax.tree.map(lambda array, n=batch.keep: np.asarray(array[:n]), solved))
+        parts.append(jax.tree.map(lambda array, n=batch.keep: np.asarray(array)[:n], solved))
     state, weights, packed, bound = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
     shared = {n: np.asarray(states[0].parameters[n]) for n, v in mine.parameters.items() if len(v) == 1}
     state = state._replace(parameters={**state.parameters, **shared})
@@ -449,14 +457,14 @@ def _solve_group(
 class _Batch(NamedTuple):
     """Columns, and how many of them count: the last batch is filled up with the first columns."""
 
-    pick: Array
+    pick: np.ndarray
     keep: int
 
 
 def _batches(n_channels: int) -> list[_Batch]:
     size = min(_COLUMNS_AT_ONCE, n_channels)
     return [
-        _Batch(jnp.asarray((start + np.arange(size)) % n_channels), min(size, n_channels - start))
+        _Batch((start + np.arange(size)) % n_channels, min(size, n_channels - start))
         for start in range(0, n_channels, size)
     ]
 
@@ -488,11 +496,11 @@ def _agreed_states(batches: list[_Batch], visits: list[_Visit], before: list[Gro
     return [visit.state._replace(parameters={**visit.state.parameters, **shared}) for visit in visits]
 
 
-@partial(quickly_compiled, static_argnames="likelihood")
+@partial(quickly_compiled, is_rare=True, static_argnames="likelihood")
 def _visit(
-    likelihood: Likelihood, features: Array, rows: GroupRows, known: Array, state: GroupState
+    likelihood: Likelihood, features: Array, rows: GroupRows, level: Array, state: GroupState
 ) -> _Visit:
-    weights, here = _posterior(features, known, state)
+    weights, here = _posterior(features, level[:, None] + rows.offset, state)
     local = likelihood.expectations(rows.y, here.total, here.variance, rows.arguments(state.parameters))
     value = jnp.sum(jnp.where(rows.observed, local.value, 0.0), axis=1, dtype=jnp.float64)
     bound = value - weights.divergence(jnp.exp(state.log_amplitude))
@@ -519,7 +527,15 @@ def _posterior(features: Array, known: Array, state: GroupState) -> tuple[site_r
     return weights, Function(mean, variance, known, mean)
 
 
-@partial(quickly_compiled, static_argnames="likelihood")
+@partial(quickly_compiled, is_rare=True, static_argnames="likelihood")
+def _log_likelihood(
+    likelihood: Likelihood, y: Array, f: Array, observed: Array, parameters: dict[str, Array]
+) -> Array:
+    """Return the log density of the observed entries at f."""
+    return jnp.sum(jnp.where(observed, likelihood.log_prob(y, f, parameters), 0.0))
+
+
+@partial(quickly_compiled, is_rare=True, static_argnames="likelihood")
 def _sites_at(
     likelihood: Likelihood, rows: GroupRows, level: Array, f: Array, learned: dict[str, Array]
 ) -> Sites:
@@ -538,6 +554,12 @@ def _gradient_state(solved: list[_SolvedGroup], dtype: np.dtype) -> State:
         "parameters": tuple(group.state.parameters for group in solved),
         "log_amplitude": tuple(group.state.log_amplitude for group in solved),
     }
+
+
+def _n_points(latents: FloatArray) -> int:
+    """Return how many cubature points a row has, or 1 where there are too many rows for them."""
+    n_rows, n_latent = latents.shape
+    return 2 * n_latent if 2 * n_latent * n_rows <= _MOST_POINTS else 1
 
 
 def _batch_size(n_channels: int) -> int:
