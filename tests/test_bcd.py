@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from srflvm import bcd
@@ -298,3 +299,17 @@ def test_the_rate_falls_along_a_cosine_to_a_fiftieth():
     expected = 0.5 * (0.02 + 0.98 * 0.5 * (1.0 + np.cos(np.pi * progress)))
     np.testing.assert_allclose([schedule.rate(sweep) for sweep in range(12)], expected, rtol=1e-6)
     assert bcd.Schedule(0.5, 0).rate(0) == 0.5
+
+
+def test_gradient_blocks_step_as_adam_does():
+    random = np.random.RandomState(0)
+    own = {"a": jnp.asarray(random.standard_normal((3, 2)), jnp.float32), "b": jnp.asarray(2.0)}
+    adam = optax.scale_by_adam(b1=0.9, b2=0.99)
+    memory, expected_memory = bcd._Moments.none(own), adam.init(own)
+    for _ in range(20):
+        gradient = jax.tree.map(lambda leaf: jnp.asarray(random.standard_normal(leaf.shape), leaf.dtype), own)
+        direction, memory = memory.step(gradient)
+        expected, expected_memory = adam.update(gradient, expected_memory)
+        for name, leaf in expected.items():
+            assert direction[name].dtype == leaf.dtype
+            np.testing.assert_allclose(direction[name], leaf, rtol=1e-6 if name == "a" else 1e-14)

@@ -22,7 +22,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,11 @@ from srflvm.numerics.jit import quickly_compiled
 State = dict[str, Any]
 Objective = Callable[[Array, State, Any], Any]
 Update = Callable[[Array, State, Any], State]
+
+# Adam's decays of its running means, and what keeps it from dividing by zero.
+_MEAN_DECAY = 0.9
+_SQUARE_DECAY = 0.99
+_SMALLEST_SPREAD = 1e-8
 
 # Median of |a - (b + c) / 2| for draws from N(0, 1), and the standard errors that a bound has to fall by to
 # count as fallen.
@@ -69,12 +74,34 @@ class ClosedFormBlock:
         return ()
 
 
-@lru_cache(maxsize=1)
-def _adam() -> Any:
-    # imported here, since predictions do without it
-    import optax
+class _Moments(NamedTuple):
+    """Memory of Adam: its steps, and running means of the gradient and of its square."""
 
-    return optax.scale_by_adam(b1=0.9, b2=0.99)
+    count: Any
+    mean: State
+    square: State
+
+    @classmethod
+    def none(cls, own: State) -> _Moments:
+        """Return the memory before the first step."""
+        zeros = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), jnp.result_type(leaf)), own)
+        return cls(np.zeros((), np.int32), zeros, zeros)
+
+    def step(self, gradient: State) -> tuple[State, _Moments]:
+        """Return the direction of a step of size one along a gradient, and the next memory."""
+        count = self.count + 1
+        mean = jax.tree.map(lambda old, g: (1.0 - _MEAN_DECAY) * g + _MEAN_DECAY * old, self.mean, gradient)
+        square = jax.tree.map(
+            lambda old, g: (1.0 - _SQUARE_DECAY) * g**2 + _SQUARE_DECAY * old, self.square, gradient
+        )
+        # the shares of the running means that gradients have filled, and not the zeros before them
+        share, share_of_square = 1.0 - _MEAN_DECAY**count, 1.0 - _SQUARE_DECAY**count
+
+        def direction(mean: Array, square: Array) -> Array:
+            spread = jnp.sqrt(square / share_of_square.astype(square.dtype))
+            return mean / share.astype(mean.dtype) / (spread + _SMALLEST_SPREAD)
+
+        return jax.tree.map(direction, mean, square), _Moments(count, mean, square)
 
 
 class _GradientMemory(NamedTuple):
@@ -105,8 +132,7 @@ class GradientBlock:
 
     def init(self, state: State) -> _GradientMemory:
         """Return the memory of a block that has not made a step."""
-        shapes = jax.eval_shape(_adam().init, self.own(state))
-        return _GradientMemory(jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes), np.ones(()))
+        return _GradientMemory(_Moments.none(self.own(state)), np.ones(()))
 
     def own(self, state: State) -> State:
         """Return the entries of the state that the block owns."""
@@ -123,7 +149,7 @@ class GradientBlock:
         own, gradient = self.own(state), self.own(gradient)
         squares = [jnp.sum(leaf**2, dtype=bound.dtype) for leaf in jax.tree.leaves(gradient)]
         finite = jnp.isfinite(sum(squares, bound))
-        direction, adam = _adam().update(gradient, memory.adam)
+        direction, adam = memory.adam.step(gradient)
         size = rate * memory.trust
         proposal = jax.tree.map(lambda p, d: p + size.astype(p.dtype) * d, own, direction)
         own, adam = _select(turn & finite, (proposal, adam), (own, memory.adam))
