@@ -138,7 +138,7 @@ def _rows(name: str, n_programs: int) -> list[list[str]]:
         rows.append(
             [
                 "",
-                f"`{program}`" if program != "all others" else program,
+                program,
                 str(count),
                 *texts,
                 f"{sum(stages):.2f}",
