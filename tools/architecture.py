@@ -190,7 +190,7 @@ def measures() -> list[Measure]:
         Measure("depth of the longest chain of imports", 15, longest_chain(graph)),
         Measure("public functions and classes at top level", 345, names),
         Measure("modules with exactly one importer", 35, lonely),
-        Measure("files that a fit of complete Gaussian data passes through", 25, files_of_a_fit()),
+        Measure("files that a fit of complete Gaussian data passes through", 26, files_of_a_fit()),
         Measure("imports of private names from another package", 0, private_imports(modules)),
     ]
 
