@@ -197,7 +197,8 @@ def test_files_of_version_3_have_the_method_that_followed_from_the_means(tmp_pat
     model.save(path)
     header, tensors = read(path)
     del header["model"]["size_method"], tensors["fitted.size_factors_"]
-    del header["model"]["has_affine"], header["model"]["columns"], header["model"]["shares_basis"]
+    del header["model"]["has_affine"], header["model"]["columns"]
+    del header["model"]["shares_basis"], header["model"]["has_votes"]
     del header["model"]["fitted"]["n_components_"]
     write(path, header | {"schema_version": 3}, tensors)
     loaded = load(path)

@@ -167,7 +167,7 @@ class Params:
 class Options:
     """Hold everything that the run of a fit depends on besides the data, resolved to definite values.
 
-    `pilot` are those of the fit to working data that comes before, if it is another than with the same values.
+    `pilot` are those of the fit to working data that comes before; None means the same.
     """
 
     n_components: int

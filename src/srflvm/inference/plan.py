@@ -408,6 +408,9 @@ def _n_landmarks(params: Params, usual: int | None = None) -> int:
 
 FILLED_BYTES, SITE_BYTES = 150.0, 220.0
 
+# Of a shared basis: bytes an entry, bytes a row and feature, and more of them for larger programs.
+_SHARED_BYTES, _SHARED_ROW_BYTES, _SHARED_PROGRAMS = 135.0, 27.0, 450e6
+
 _PIECE_ENTRIES = 4e6
 _PROGRAMS = 200e6
 
@@ -448,7 +451,8 @@ class Memory:
         programs    200 MB         compiled programs, and what compiling them takes
 
     With missing entries, or with a site for every entry, the arrays of all N M entries dominate: measured,
-    150 and 220 bytes an entry, in place of scores and columns. A linear function has packed second moments
+    150 and 220 bytes an entry, in place of scores and columns. With a shared basis 135 bytes an entry and
+    27 N L were measured, and 450 MB of programs. A linear function has packed second moments
     of all rows, their covariances in float32 and those of the weights.
     """
 
@@ -485,6 +489,8 @@ class Memory:
             return cls.of_complete(shape)
         if kind is FitKind.LINEAR:
             return cls.of_linear(shape)
+        if kind is FitKind.SHARED_BASIS:
+            return cls.of_shared_basis(shape)
         return cls.of_entries(shape, has_sites=kind is FitKind.SITES)
 
     @classmethod
@@ -500,6 +506,13 @@ class Memory:
         """Predict what a fit needs that holds arrays of all entries: with sites, or with filled entries."""
         size = SITE_BYTES if has_sites else FILLED_BYTES
         return cls(_of_every_fit(shape) | {"entries": size * shape.n_rows * shape.n_columns})
+
+    @classmethod
+    def of_shared_basis(cls, shape: _Shape) -> Memory:
+        """Predict what a fit needs of weights whose covariances share a basis."""
+        entries = _SHARED_BYTES * shape.n_rows * shape.n_columns
+        rows = _SHARED_ROW_BYTES * shape.n_rows * shape.n_features
+        return cls(_of_every_fit(shape) | {"entries": entries, "rows": rows, "programs": _SHARED_PROGRAMS})
 
     @classmethod
     def of_linear(cls, shape: _Shape) -> Memory:

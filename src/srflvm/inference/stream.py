@@ -40,7 +40,7 @@ def begin(params: Params, data: TrainingData) -> FitResult:
     facts = DataFacts.of(data)
     kind = FitKind.of(params, facts).in_batches
     batching = Batching.of_stream(params, data.n_rows)
-    plan = FitPlan(params, kind, facts.n_columns, batching, Communicator())
+    plan = FitPlan(params, kind, batching, Communicator())
     return minibatch.fit(plan, data, facts, check_random_state(params.random_state))
 
 
