@@ -329,14 +329,18 @@ class SitePosterior(Posterior):
     def voted_probabilities(
         self, Y: FloatArray, log_sizes: FloatArray | None, embedding: Embedding
     ) -> dict[int, FloatArray]:
-        """Compute the probabilities (n, C) of the codes of columns on which similar rows vote."""
+        """Compute the probabilities (n, C) of the codes of columns on which similar rows vote.
+
+        They vote where a column is missing; elsewhere the probabilities are those of the model alone.
+        """
         if self.votes is None:
             return {}
         points, tables = self._completed(self.layout.encode(Y, log_sizes), embedding)
-        return {
-            column: self.votes.mix(place, self._compared(points, column), tables[column])
-            for place, column in enumerate(self.voting_columns)
-        }
+        found = {column: tables[column].copy() for column in self.voting_columns}
+        for place, (column, table) in enumerate(found.items()):
+            missing = np.isnan(Y[:, column])
+            table[missing] = self.votes.mix(place, self._compared(points[missing], column), table[missing])
+        return found
 
     def _codes(self, encoded: tuple[GroupRows, ...], column: int) -> FloatArray:
         """Return the codes (n,) of a column of rows given by their channels, UNKNOWN where missing."""
